@@ -40,13 +40,13 @@ fn folder_url(server: &Server, folder: &str, user: u32) -> String {
 }
 
 /// A folder that the user may write to.
-fn writable(path: &Path) {
+pub fn writable(path: &Path) {
     fs::create_dir(path).expect("a folder");
     fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("its mode");
 }
 
 /// Reads a packet capture into a trace.
-fn traced(capture: &Path, trace: &Path) {
+pub fn traced(capture: &Path, trace: &Path) {
     let mut command = brunt();
     command
         .arg("capture")
@@ -84,7 +84,7 @@ fn replay_command(trace: &Path, url: &str, options: &[&str]) -> Command {
     command
 }
 
-fn replay(trace: &Path, url: &str, options: &[&str]) -> Value {
+pub fn replay(trace: &Path, url: &str, options: &[&str]) -> Value {
     let output = run_within(&mut replay_command(trace, url, options), 120);
     let text = String::from_utf8_lossy(&output.stderr);
     let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -361,7 +361,7 @@ fn capture_walk(server: &Server, folder: &TempDir, trace: &Path) {
 }
 
 /// Makes one call after another.
-struct Walker(NfsConversation);
+pub struct Walker(pub NfsConversation);
 
 impl Walker {
     /// Makes a call that has this status; returns the handle in the reply.
@@ -376,7 +376,7 @@ impl Walker {
     }
 
     /// All procedures but NULL.
-    fn walk(&mut self, root: &[u8]) {
+    pub fn walk(&mut self, root: &[u8]) {
         let at = |dir, name| DirOp { dir, name };
         let root = FileHandle(root);
         let lookup = |what| Args::Lookup { what };

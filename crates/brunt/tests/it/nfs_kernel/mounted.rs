@@ -1,0 +1,178 @@
+//! The kernel's client on nfs-ganesha: its traffic is captured, counted by tshark, and replayed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use brunt_capture::dissect::rpc::tables::COMPOUNDS;
+use brunt_lake::read_table;
+use brunt_wire::nfs::v3::Procedure;
+use brunt_wire::nfs::v4;
+use serde_json::Value;
+
+use super::KernelGuest;
+use crate::nfs_load::Capture;
+use crate::nfs_replay::{replay, traced, writable};
+use crate::nfs_server::{MOUNT_PORT, NFS_PORT, Server, run};
+use crate::support::{TempDir, brunt, succeed};
+
+/// Versions of NFS, as the kernel's option `vers` names them.
+pub const VERSIONS: [&str; 2] = ["3", "4.1"];
+
+/// The guest works in a folder of the server, which is captured and replayed in another one.
+pub fn work_is_captured_and_replayed(
+    version: &str,
+    server: &Server,
+    folder: &TempDir,
+    guest: &mut KernelGuest,
+) {
+    let work = server.export().join(format!("work{version}"));
+    writable(&work);
+    let file = folder.join(&format!("{version}.pcapng"));
+    let capture = Capture::start(&file);
+    let command = match version {
+        "3" => format!(
+            "work {} vers=3,nolock,mountport={MOUNT_PORT},mountproto=tcp,mountaddr=10.0.2.2",
+            work.display()
+        ),
+        _ => format!("work /export/work{version} vers={version},clientaddr=10.0.2.15"),
+    };
+    let sums = guest.run(&command, ["written ", "read "]);
+    capture.stop();
+    assert_eq!(sums[0], sums[1]);
+    assert!(
+        run("md5sum", &[work.join("a/big").to_str().expect("UTF-8")])
+            .starts_with(sums[0].trim_end_matches([' ', '-']))
+    );
+    let text = |name: &str| fs::read_to_string(work.join(name)).expect("a file");
+    assert_eq!(
+        ["a/f1", "a/b/g3", "a/f11"].map(text),
+        ["line 1\nappended\n", "line 3\n", "line 11\nlocked\n"]
+    );
+
+    let trace = folder.join(&format!("trace{version}"));
+    traced(&file, &trace);
+    match version {
+        "3" => calls_are_those_of_tshark(&file, &trace),
+        _ => compounds_are_those_of_tshark(&file, &trace),
+    }
+    is_replayed(version, server, &trace);
+}
+
+/// Fields of the messages that tshark finds, each message's values in a list.
+fn ask(file: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<Vec<u32>>> {
+    let ports = [NFS_PORT, MOUNT_PORT].map(|port| format!("tcp.port=={port},rpc"));
+    let file = file.to_str().expect("UTF-8");
+    // Two processors send, so packets may be captured out of order.
+    let mut arguments = vec![
+        "-o",
+        "tcp.reassemble_out_of_order:TRUE",
+        "-r",
+        file,
+        "-d",
+        &ports[0],
+        "-d",
+        &ports[1],
+    ];
+    arguments.extend(["-Y", filter, "-T", "fields"]);
+    fields
+        .iter()
+        .for_each(|field| arguments.extend(["-e", field]));
+    let numbers = |list: &str| {
+        list.split(',')
+            .filter_map(|word| word.parse().ok())
+            .collect()
+    };
+    let text = run("tshark", &arguments);
+    text.lines()
+        .map(|line| line.split('\t').map(numbers).collect())
+        .collect()
+}
+
+/// Calls, replies and errors of each procedure of NFSv3.
+fn calls_are_those_of_tshark(file: &Path, trace: &Path) {
+    let mut theirs: BTreeMap<String, [u64; 3]> = BTreeMap::new();
+    let name = |number: u32| {
+        Procedure::from_number(number)
+            .expect("a procedure")
+            .name()
+            .to_string()
+    };
+    let is_nfs = "nfs && rpc.programversion == 3";
+    for call in ask(
+        file,
+        &format!("{is_nfs} && rpc.msgtyp == 0"),
+        &["nfs.procedure_v3"],
+    ) {
+        call[0]
+            .iter()
+            .for_each(|number| theirs.entry(name(*number)).or_default()[0] += 1);
+    }
+    for reply in ask(
+        file,
+        &format!("{is_nfs} && rpc.msgtyp == 1"),
+        &["nfs.procedure_v3", "nfs.status3"],
+    ) {
+        let (numbers, statuses) = (&reply[0], &reply[1]);
+        for (at, number) in numbers.iter().enumerate() {
+            let counts = theirs.entry(name(*number)).or_default();
+            counts[1] += 1;
+            counts[2] += u64::from(statuses.get(at).is_some_and(|status| *status != 0));
+        }
+    }
+    let report = succeed(brunt().args(["--json", "analyze"]).arg(trace), 60);
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let mut ours = BTreeMap::new();
+    for row in report["by_operation"].as_array().expect("operations") {
+        let counts = ["calls", "replies", "errors"].map(|key| row[key].as_u64().expect("a count"));
+        ours.insert(row["name"].as_str().expect("a name").to_string(), counts);
+    }
+    println!("{ours:?}");
+    // MOUNT, and the protocol for access control lists.
+    let others = ["MOUNT", "other RPC"].map(|name| ours.remove(name));
+    assert!(others.iter().all(Option::is_some), "{others:?}");
+    assert_eq!(ours, theirs);
+}
+
+/// Operations of compounds, as called and as executed.
+fn compounds_are_those_of_tshark(file: &Path, trace: &Path) {
+    let mut theirs: BTreeMap<String, [u64; 2]> = BTreeMap::new();
+    for (index, kind) in ["rpc.msgtyp == 0", "rpc.msgtyp == 1"]
+        .into_iter()
+        .enumerate()
+    {
+        for message in ask(file, &format!("nfs && {kind}"), &["nfs.opcode"]) {
+            for number in &message[0] {
+                let op = v4::Op::from_number(*number).expect("an operation");
+                theirs.entry(op.name().to_string()).or_default()[index] += 1;
+            }
+        }
+    }
+    let mut ours: BTreeMap<String, [u64; 2]> = BTreeMap::new();
+    let damaged = read_table(trace, &COMPOUNDS, |batch| {
+        for (row, name) in batch.texts("operation").enumerate() {
+            let counts = ours.entry(name.to_string()).or_default();
+            counts[0] += 1;
+            counts[1] += u64::from(!batch.is_null("status", row));
+        }
+    });
+    assert!(damaged.expect("a trace").is_empty());
+    println!("{ours:?}");
+    assert_eq!(ours, theirs);
+}
+
+/// The calls, replayed onto an empty folder, have the same statuses.
+fn is_replayed(version: &str, server: &Server, trace: &Path) {
+    let fresh = server.export().join(format!("fresh{version}"));
+    writable(&fresh);
+    let user = "uid=0&gid=0";
+    let url = match version {
+        "3" => server.url(&format!("fresh{version}/"), user),
+        _ => server.url41(&format!("fresh{version}/"), user),
+    };
+    let options = ["--callers", "trace", "--timing", "dependency"];
+    let fidelity = &replay(trace, &url, &options)["fidelity"];
+    println!("{fidelity}");
+    assert_eq!(fidelity["answered"], fidelity["planned"]);
+    assert_eq!(fidelity["statuses_differ"], 0);
+}
