@@ -143,8 +143,8 @@ impl ReconnectError for NfsConnectError {
 }
 
 impl NfsConnectError {
-    /// Adds advice if the server may have refused a port above 1023: ganesha returns AUTH_TOOWEAK, Linux MNT3ERR_ACCES and,
-    /// for a path of NFSv4, NFS4ERR_PERM.
+    /// Adds advice if the server may have refused a port above 1023: ganesha returns AUTH_TOOWEAK, Linux MNT3ERR_ACCES
+    /// and, for a path of NFSv4, NFS4ERR_PERM.
     pub(crate) fn with_advice(self, reserved_port: bool) -> NfsConnectError {
         let may_be_the_port = match &self {
             NfsConnectError::Refused(_, _, status) => *status == ReplyStatus::AuthError(5),

@@ -1,7 +1,7 @@
 //! Replays of captured NFS traffic against nfs-ganesha: a capture of the replay has the same calls, sizes and statuses as
 //! the capture that was replayed, by Brunt's own reader and by tshark.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -365,7 +365,7 @@ pub struct Walker(pub NfsConversation);
 
 impl Walker {
     /// Makes a call that has this status; returns the handle in the reply.
-    fn call(&mut self, args: Args<'_>, status: u32) -> Vec<u8> {
+    pub fn call(&mut self, args: Args<'_>, status: u32) -> Vec<u8> {
         let results = self.0.nfs(&args).expect("an answer");
         assert_eq!(results.status, Status(status), "{args:?}");
         match results.body {
@@ -547,8 +547,9 @@ impl Walker {
         );
     }
 
-    /// Lists a directory in parts.
-    fn list(&mut self, dir: FileHandle<'_>) {
+    /// Lists a directory in parts; returns its names, each of which comes once.
+    pub fn list(&mut self, dir: FileHandle<'_>) -> BTreeSet<Vec<u8>> {
+        let mut names = BTreeSet::new();
         let (mut cookie, mut cookie_verifier, mut parts) = (0, 0, 0);
         loop {
             let args = match parts % 2 {
@@ -576,6 +577,9 @@ impl Walker {
             else {
                 panic!("{results:?}");
             };
+            for entry in entries.iter() {
+                assert!(names.insert(entry.name.to_vec()), "{:?} twice", entry.name);
+            }
             parts += 1;
             if eof {
                 break;
@@ -584,6 +588,7 @@ impl Walker {
             cookie_verifier = verifier;
         }
         assert!(parts > 1, "a part continues another one");
+        names
     }
 }
 

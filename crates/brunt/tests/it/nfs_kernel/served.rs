@@ -8,6 +8,8 @@ use brunt_block::{Op, open_url_with};
 use brunt_load::nfs_replay::folder_of;
 use brunt_nfs::BACKENDS;
 use brunt_nfs::device_errors::{NfsRefusal, from_error};
+use brunt_wire::nfs::FileHandle;
+use brunt_wire::nfs::v3::{Args, DirOp};
 use serde_json::Value;
 
 use super::{GUEST_MOUNT_PORT, GUEST_NFS_PORT, KernelGuest};
@@ -38,6 +40,26 @@ pub fn walk() {
             .converse(Duration::from_secs(60))
             .expect("it answers");
         Walker(nfs).walk(&folder.place().handle);
+    }
+}
+
+/// A directory whose entries are in the order of hashes has each name once, in many parts.
+pub fn names_are_listed_once() {
+    for version in VERSIONS {
+        let backend = open_url_with(&url(version, "open/", ""), BACKENDS, false).expect("it");
+        let folder = folder_of(backend.as_ref()).expect("a folder");
+        let nfs = folder
+            .converse(Duration::from_secs(60))
+            .expect("it answers");
+        let mut walker = Walker(nfs);
+        let what = DirOp {
+            dir: FileHandle(&folder.place().handle),
+            name: b"names",
+        };
+        let names = walker.call(Args::Lookup { what }, 0);
+        let names = walker.list(FileHandle(&names));
+        let made = names.iter().filter(|name| name.starts_with(b"n"));
+        assert_eq!(made.count(), 300, "{version}");
     }
 }
 
@@ -73,7 +95,7 @@ fn measured(folder: &TempDir, text: &str) -> Value {
 pub fn data_is_that_of_the_servers_file(folder: &TempDir, guest: &mut KernelGuest) {
     for version in VERSIONS {
         let path = format!("open/{version}/disk");
-        let made = url(version, &path, "&create=yes&size=4MiB");
+        let made = url(version, &path, "&create=yes&size=4MiB&connections=3");
         let text = format!(
             "name = \"x\"\nrepetitions = 1\n[targets.disk]\nurl = \"{made}\"\n[workloads.w]\nread = 0.5\n\
              blocks = [{{ size = \"4k\" }}, {{ size = \"256k\" }}]\nqueue_depth = 8\nverify = {{}}\n\
