@@ -2,7 +2,7 @@
 //!
 //! Other tests do the same with nfs-ganesha and our own client. Most servers and clients in the field are Linux's, and
 //! differ from these. The server has directory cookies in the order of hashes, transfers of at most 64 KiB (in a small
-//! machine), a pseudo file system above its exports, and exports for ports below 1024. The client has
+//! machine), a pseudo file system above its exports, exports for ports below 1024, and delegations. The client has
 //! locks, several connections, its own compounds, and the protocol for access control lists next to NFSv3. The guest is
 //! emulated, so its times mean nothing. All of this uses one guest, because each takes seconds to start.
 
@@ -21,8 +21,8 @@ const GUEST_NFS_PORT: u16 = 2049;
 const GUEST_MOUNT_PORT: u16 = 20_048;
 
 /// Serves two folders of an ext4, `open` to all ports and `reserved` to those below 1024, and then runs commands that
-/// it gets from a port of the host: `serve` starts the server again, `work` mounts a folder of the host and works
-/// there.
+/// it gets from a port of the host: `serve` starts the server again, `work` and `hold` mount a folder of the host and
+/// use it.
 const SCRIPT: &str = r#"
 set -e
 printf 'sunrpc 111/tcp portmapper\nsunrpc 111/udp portmapper\n' >/etc/services
@@ -42,7 +42,7 @@ for version in 3 4.1; do
   echo gone >$at/dir/gone
   ln -s dir/file $at/link
 done
-mkdir -m 777 /srv/open/names
+mkdir -m 777 /srv/open/names /srv/open/linux
 i=0; while [ $((i += 1)) -le 300 ]; do : >/srv/open/names/n$i; done
 mkdir /srv/reserved
 echo '/srv/open *(rw,insecure,no_root_squash,no_subtree_check,fsid=1)
@@ -92,6 +92,17 @@ work() {
   rm -r /mnt/c
   umount /mnt
 }
+
+# hold FOLDER OPTIONS: makes files in other ways, and opens two of them for reading, which the server delegates.
+hold() {
+  host "$1" "$2"
+  fallocate -l 100000 /mnt/a/allocated
+  cp /mnt/a/big /mnt/a/copy
+  dd if=/dev/urandom of=/mnt/a/sparse bs=4k count=1 seek=100 2>/dev/null
+  exec 3</mnt/a/big 4</mnt/a/copy
+  head -c 9 <&3 >/dev/null; head -c 9 <&4 >/dev/null
+}
+release() { exec 3<&- 4<&-; umount /mnt; }
 
 serve
 echo serving
@@ -161,5 +172,6 @@ fn linux_serves_and_mounts() {
     served::ports_below_1024_are_advised();
     served::a_restart_is_survived(&mut guest);
     mounted::work_on_ganesha(&server, &folder, &mut guest);
+    mounted::work_on_linux(&server, &folder, &mut guest);
     guest.end();
 }

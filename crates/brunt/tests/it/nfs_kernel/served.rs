@@ -19,10 +19,10 @@ use crate::suite::Bench;
 use crate::support::{TempDir, brunt, experiment, run_within, succeed};
 
 /// How to connect with each version; its name is also that of a folder.
-const VERSIONS: [&str; 2] = ["3", "4.1"];
+pub const VERSIONS: [&str; 2] = ["3", "4.1"];
 
 /// The URL of a path on the guest.
-fn url(version: &str, path: &str, options: &str) -> String {
+pub fn url(version: &str, path: &str, options: &str) -> String {
     let connect = match version {
         "3" => format!("mountport={GUEST_MOUNT_PORT}"),
         _ => format!("version={version}"),
