@@ -1,6 +1,6 @@
 #!/bin/bash
-# Boots an unmodified Debian kernel with open-iscsi in QEMU and runs a script there: the Linux
-# initiator as a test subject. No root. Emulated, because a /dev/kvm that can be opened can't
+# Boots an unmodified Debian kernel with open-iscsi and nfs-kernel-server in QEMU and runs a script there: Linux's initiator,
+# and its NFS server and client, as test subjects. No root. Emulated, because a /dev/kvm that can be opened can't
 # always run a kernel (nested hosts); BRUNT_GUEST_KVM=1 uses KVM.
 #
 #   kernel-initiator.sh --prepare          fetch kernel and programs, build the initramfs (network), boot it and save it booted
@@ -13,7 +13,7 @@
 # Standard output and exit status are the script's (124 after BRUNT_GUEST_SECONDS, 125 if the guest never reported).
 # In the guest, 10.0.2.2 is the host's loopback; ports in BRUNT_GUEST_PORTS are forwarded from there into the guest.
 # Host packages: qemu-system-x86 seabios cpio e2fsprogs kmod busybox-static xz-utils
-# dmsetup sg3-utils.
+# dmsetup sg3-utils rpcbind.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/lib/guest-kernel.sh
@@ -21,6 +21,8 @@ DIR=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/kernel-init
 MODULES="virtio_pci virtio_net virtio_rng sd_mod iscsi_tcp ext4 crc32c_generic crc32c_intel"
 # For multipath; loaded by scripts.
 MODULES+=" dm_multipath dm_service_time scsi_dh_alua sg"
+# For NFS, with a disk in memory to export. Loaded before the guest is saved, because emulation takes ten seconds to load them.
+MODULES+=" brd nfsd nfsv3 nfsv4"
 # For the kernel's target (LIO); not in the image.
 LIO_MODULES="configfs target_core_mod target_core_file iscsi_target_mod"
 # For the kernel's network emulator; not in the image either.
@@ -32,7 +34,7 @@ prepare() {
   work=$(mktemp -d "$DIR/build.XXXXXX"); trap 'rm -rf "$work"' EXIT
   root=$work/root tree=$work/tree
   mkdir -p "$root"/{bin,sbin,lib64,lib/x86_64-linux-gnu,proc,sys,dev,run,tmp,mnt,etc/iscsi,var/lib}
-  unpack_kernel "$work" "$DIR/vmlinux.new" open-iscsi libopeniscsiusr libisns0
+  unpack_kernel "$work" "$DIR/vmlinux.new" open-iscsi libopeniscsiusr libisns0 nfs-kernel-server
   # shellcheck disable=SC2086
   install_modules "$work" "$root" $MODULES
 
@@ -48,7 +50,8 @@ prepare() {
     mv "$work/$folder" "$DIR/$folder"
   done
 
-  for program in "$tree"/sbin/{iscsiadm,iscsid} /bin/kmod /sbin/{mkfs.ext4,e2fsck,dmsetup} /usr/bin/sg_rtpg; do
+  for program in "$tree"/sbin/{iscsiadm,iscsid} /bin/kmod /sbin/{mkfs.ext4,e2fsck,dmsetup} /usr/bin/sg_rtpg \
+    "$tree"/usr/sbin/{rpc.mountd,exportfs} /sbin/rpcbind /usr/bin/flock; do
     cp -L "$program" "$root/sbin/"
     LD_LIBRARY_PATH=$tree/usr/lib/x86_64-linux-gnu:$tree/lib/x86_64-linux-gnu ldd "$program" |
       grep -o '/[^ ]*' | while read -r lib; do
@@ -69,7 +72,7 @@ prepare() {
 export PATH=/sbin:/bin HOME=/
 mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
 mkdir -p /run/lock/iscsi
-for module in virtio_pci virtio_net virtio_rng sd_mod iscsi_tcp ext4 crc32c_intel; do modprobe $module; done
+for module in virtio_pci virtio_net virtio_rng sd_mod iscsi_tcp ext4 crc32c_intel nfsd nfsv3 nfsv4; do modprobe $module; done
 ip link set lo up; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up
 stty -F /dev/ttyS1 raw -echo
 sh /guest-script </dev/null >/dev/ttyS1 2>&1
@@ -80,6 +83,7 @@ INIT
   (cd "$root" && find . | cpio -o -H newc -R 0:0 --quiet) >"$DIR/initrd.new"
   mv "$DIR/vmlinux.new" "$DIR/vmlinux"; mv "$DIR/initrd.new" "$DIR/initrd"
   echo "$MODULES" >"$DIR/modules"
+  rm -rf "$work"
   echo "prepared $kernel: vmlinux $(du -m "$DIR/vmlinux" | cut -f1) MiB, initrd $(du -m "$DIR/initrd" | cut -f1) MiB"
 }
 
@@ -91,7 +95,7 @@ case ${1:-} in
   --ready) ready; exit ;;
   --lio) [ -d "$DIR/lio" ] && printf '%s\n' "$DIR"/lio/*; exit ;;
   --netem) [ -d "$DIR/netem" ] && printf '%s\n' "$DIR"/netem/*; exit ;;
-  "") sed -n '2,16p' "$0"; exit 2 ;;
+  "") sed -n '2,17p' "$0"; exit 2 ;;
 esac
 ready || { echo "run $0 --prepare first" >&2; exit 125; }
 

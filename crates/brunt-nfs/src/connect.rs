@@ -111,7 +111,7 @@ pub fn find(config: &NfsConfig) -> Result<(NfsConnection, NfsLookup), NfsConnect
         value: (connection, found),
         retries,
         trouble,
-    } = attempts(config.timeout, once)?;
+    } = attempts(config, once)?;
     Ok((
         NfsConnection {
             retries,
@@ -136,7 +136,7 @@ pub fn connect(
         value,
         retries,
         trouble,
-    } = attempts(config.timeout, once)?;
+    } = attempts(config, once)?;
     Ok(NfsConnection {
         retries,
         trouble,
@@ -166,7 +166,7 @@ pub fn connect_once(
 /// See [`NfsConnectError`].
 pub fn find_folder(config: &NfsConfig) -> Result<NfsLookup, NfsConnectError> {
     let once = |time| Finder::new(config, None, time).find_folder();
-    attempts(config.timeout, once).map(|attempted| attempted.value)
+    attempts(config, once).map(|attempted| attempted.value)
 }
 
 /// A connection for calls on the files of a folder, in a single attempt.
@@ -192,17 +192,17 @@ pub fn converse(config: &NfsConfig, limit: Duration) -> Result<NfsConversation, 
 }
 
 fn attempts<T>(
-    timeout: Duration,
+    config: &NfsConfig,
     once: impl FnMut(Duration) -> Result<T, NfsConnectError>,
 ) -> Result<Attempted<T, String>, NfsConnectError> {
-    let attempted = in_attempts(timeout, NfsConnectError::is_of_the_network, once);
+    let attempted = in_attempts(config.timeout, NfsConnectError::is_of_the_network, once);
     let attempted = attempted.map_err(
         |AttemptsFailed {
              last,
              attempts,
              time,
          }| match attempts {
-            1 => last,
+            1 => last.with_advice(config.reserved_port),
             _ => NfsConnectError::AttemptsFailed {
                 attempts,
                 time,

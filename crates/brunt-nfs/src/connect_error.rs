@@ -30,7 +30,7 @@ pub enum NfsConnectError {
     #[error("{0}: the connection failed during {1}: {2}")]
     Io(String, &'static str, io::Error),
     /// RPC refused a call.
-    #[error("{0}: {1}: the server returned {name}{advice}", name = reply_status_name(*.2), advice = advice(*.2))]
+    #[error("{0}: {1}: the server returned {name}", name = reply_status_name(*.2))]
     Refused(String, &'static str, ReplyStatus),
     /// The server doesn't speak this version of NFS.
     #[error("{server}: {operation}: the server returned PROG_MISMATCH; it doesn't speak {}: use version={}", .version.name(), other(*.version))]
@@ -79,6 +79,9 @@ pub enum NfsConnectError {
         /// The status.
         status: v4::Status,
     },
+    /// A refusal that the client's port may have caused.
+    #[error("{0}; if it requires ports below 1024, add reserved_port=yes")]
+    Port(Box<NfsConnectError>),
     /// The file is not usable.
     #[error("{0}: {1}")]
     File(String, String),
@@ -98,15 +101,6 @@ pub enum NfsConnectError {
         /// Why the last one failed.
         last: Box<NfsConnectError>,
     },
-}
-
-/// The remedy for a refusal.
-fn advice(status: ReplyStatus) -> &'static str {
-    match status {
-        // AUTH_TOOWEAK
-        ReplyStatus::AuthError(5) => "; if it requires ports below 1024, add reserved_port=yes",
-        _ => "",
-    }
 }
 
 /// The version that a server may speak which doesn't speak this one, as an option.
@@ -142,7 +136,9 @@ impl ReconnectError for NfsConnectError {
                 !matches!(*status, Status::STALE | Status::BADHANDLE)
             }
             NfsConnectError::File(..) | NfsConnectError::Version { .. } => false,
-            NfsConnectError::AttemptsFailed { last, .. } => last.is_transient(),
+            NfsConnectError::AttemptsFailed { last, .. } | NfsConnectError::Port(last) => {
+                last.is_transient()
+            }
             // A server that is starting first has no ports, then no exports.
             _ => true,
         }
@@ -150,6 +146,21 @@ impl ReconnectError for NfsConnectError {
 }
 
 impl NfsConnectError {
+    /// Adds advice if the server may have refused a port above 1023: ganesha returns AUTH_TOOWEAK, Linux MNT3ERR_ACCES
+    /// and, for a path of NFSv4, NFS4ERR_PERM.
+    pub(crate) fn with_advice(self, reserved_port: bool) -> NfsConnectError {
+        let may_be_the_port = match &self {
+            NfsConnectError::Refused(_, _, status) => *status == ReplyStatus::AuthError(5),
+            NfsConnectError::Mount { status, .. } => *status == 13,
+            NfsConnectError::Status { status, .. } => *status == Status(1),
+            _ => false,
+        };
+        match may_be_the_port && !reserved_port {
+            true => NfsConnectError::Port(Box::new(self)),
+            false => self,
+        }
+    }
+
     /// Whether the network may be the cause, so that an immediate retry may succeed.
     pub(crate) fn is_of_the_network(&self) -> bool {
         match self {

@@ -90,7 +90,11 @@ impl TreeLayout {
             unknown: None,
             layout: TreeLayout::default(),
         };
-        let is_root = |id: &&u32| namespace.objects[**id as usize].is_root;
+        // An export with a name is within another one: `/home/user` in `/home`, or any export in the tree of NFSv4.
+        let is_root = |id: &&u32| {
+            let object = &namespace.objects[**id as usize];
+            object.is_root && object.links.is_empty()
+        };
         for (number, id) in initial.iter().filter(is_root).enumerate() {
             let name = match number {
                 0 => "root".to_string(),

@@ -18,6 +18,9 @@ use super::namespace::{CallObjects, NONE, Namespace};
 /// A call that removes a name or an object waits for at most this many earlier users of it, the latest ones.
 const USERS_MAX: usize = 16;
 const NOT_SYNC: u32 = 10002;
+/// The rights of ACCESS (RFC 1813, 3.3.4). NFSv4.2 has more, for extended attributes (RFC 8276), which servers refuse in
+/// other versions.
+const RIGHTS: u32 = 0x3f;
 const NANOS: i64 = 1_000_000_000;
 
 /// Why a captured call is left out of a replay.
@@ -400,7 +403,8 @@ impl ActionPlanner<'_> {
                 CallDetail::Stable(*self.trace.stable.first(record).ok_or(missing)?)
             }
             Procedure::Access => {
-                CallDetail::Access(*self.trace.accesses.first(record).ok_or(missing)?)
+                let rights = self.trace.accesses.first(record).ok_or(missing)?;
+                CallDetail::Access(rights & RIGHTS)
             }
             Procedure::Readdir | Procedure::Readdirplus => {
                 let listing = self.trace.listings.first(record).ok_or(missing)?;

@@ -9,7 +9,7 @@ use brunt_wire::nfs::v3::Procedure;
 
 use super::layout::{Planted, TreeLayout};
 use super::namespace::{NONE, Namespace};
-use super::plan::ReplayActions;
+use super::plan::{CallDetail, ReplayActions};
 use super::schedule::{LateCause, NextAction, Schedule};
 use crate::replay::settings::ReplayTiming;
 
@@ -244,6 +244,22 @@ fn a_tree_has_what_existed_before_the_trace() {
     );
 }
 
+/// An export within another one has its name there, whichever was mounted first.
+#[test]
+fn an_export_within_another_one_keeps_its_name() {
+    for roots in [[ROOT, 2], [2, ROOT]] {
+        let mut calls = Calls::default();
+        calls
+            .named(Procedure::Lookup, (2, "f"), 0, Some(3))
+            .attributes(3, 1, 100)
+            .named(Procedure::Lookup, (ROOT, "sub"), 0, Some(2));
+        let mut trace = calls.trace();
+        trace.roots = roots.to_vec();
+        let layout = TreeLayout::of(&trace, &Namespace::of(&trace));
+        assert_eq!(paths(&layout), ["root/", "root/sub/", "root/sub/f 100"]);
+    }
+}
+
 /// An object that is removed or renamed existed, even if its handle is never seen, or only later.
 #[test]
 fn names_that_are_removed_or_renamed_existed() {
@@ -463,6 +479,17 @@ fn calls_wait_for_what_they_depend_on() {
         2,
         "it decided the status which came first"
     );
+}
+
+/// Rights that only NFSv4.2 has are not requested.
+#[test]
+fn rights_of_extended_attributes_are_not_requested() {
+    let mut trace = Calls::default().call(Procedure::Access, ROOT, 0).trace();
+    trace.accesses = RowsByCall::new(vec![(0, 0x1ed)]);
+    let namespace = Namespace::of(&trace);
+    let layout = TreeLayout::of(&trace, &namespace);
+    let plan = ReplayActions::of(trace, &namespace, &layout);
+    assert_eq!(plan.actions[0].detail, CallDetail::Access(0x2d));
 }
 
 /// For any handles and times of the trace, no call waits for itself: it would never be sent.

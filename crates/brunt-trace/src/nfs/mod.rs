@@ -25,6 +25,8 @@ pub const NFS_CALLS_MAX: usize = 1 << 24;
 
 /// RPC's number of the program.
 const PROGRAM_NFS: i64 = 100_003;
+/// Calls that servers make.
+const CALLBACKS: &str = "NFSv4 callbacks: the server of the replay makes its own";
 /// NFSv4's only procedure that does something.
 const PROCEDURE_COMPOUND: u32 = 1;
 
@@ -393,6 +395,8 @@ impl TraceTables {
 /// What a call's RPC header says.
 #[derive(Clone, Copy, Debug)]
 struct RpcHeader {
+    /// NFS, or the program of a client's callbacks.
+    is_nfs: bool,
     version: u32,
     procedure: u32,
     caller: Option<u32>,
@@ -422,10 +426,10 @@ impl NfsTrace {
         let names = tables.names()?;
         let rpc = tables.by_call(&tables::RPC_CALLS, |batch, row| {
             let version = number(batch, "version", row)?;
-            let is_nfs = batch.ints("program")[row] == PROGRAM_NFS && matches!(version, 3 | 4);
             let caller = int(batch, "caller", row).and_then(|id| caller_numbers.get(&id).copied());
             let procedure = number(batch, "procedure", row)?;
-            is_nfs.then_some(RpcHeader {
+            Some(RpcHeader {
+                is_nfs: batch.ints("program")[row] == PROGRAM_NFS && matches!(version, 3 | 4),
                 version,
                 procedure,
                 caller,
@@ -507,11 +511,14 @@ impl NfsTrace {
                 roots.extend(found.map(|file| (batch.ints("request_first")[row], file)));
             }
             let client = flows.get(&batch.ints("flow")[row]);
-            let (Some(header), Some(client)) = (rpc.first(record), client) else {
-                let what = match protocol {
-                    "NFSv3" => "NFSv3, without its RPC header or its client",
-                    "NFSv4" => "NFSv4, without its RPC header or its client",
-                    other => other,
+            let header = rpc.first(record);
+            let (Some(header), Some(client)) = (header.filter(|header| header.is_nfs), client)
+            else {
+                let what = match (protocol, header) {
+                    ("NFSv4", Some(header)) if !header.is_nfs => CALLBACKS,
+                    ("NFSv3", _) => "NFSv3, without its RPC header or its client",
+                    ("NFSv4", _) => "NFSv4, without its RPC header or its client",
+                    (other, _) => other,
                 };
                 *trace.others.entry(what.to_string()).or_default() += 1;
                 return;

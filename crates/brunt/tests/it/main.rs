@@ -51,6 +51,7 @@ mod nbd;
 mod nbd_server;
 mod netem_guest;
 mod newer_suite;
+mod nfs_kernel;
 mod nfs_load;
 mod nfs_replay;
 #[allow(dead_code)] // the rest is for the client's own tests

@@ -40,7 +40,7 @@ fn left(server: &Server) -> Vec<PathBuf> {
 }
 
 /// Completed requests of each run by kind.
-fn completed(summary: &Value) -> Vec<BTreeMap<String, u64>> {
+pub fn completed(summary: &Value) -> Vec<BTreeMap<String, u64>> {
     let runs = summary["points"][0]["runs"].as_array().expect("runs");
     let of_run = |run: &Value| {
         let ops = run["ops"].as_array().expect("operations").iter();

@@ -1,7 +1,7 @@
 //! Replays of captured NFS traffic against nfs-ganesha: a capture of the replay has the same calls, sizes and statuses as
 //! the capture that was replayed, by Brunt's own reader and by tshark.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -40,13 +40,13 @@ fn folder_url(server: &Server, folder: &str, user: u32) -> String {
 }
 
 /// A folder that the user may write to.
-fn writable(path: &Path) {
+pub fn writable(path: &Path) {
     fs::create_dir(path).expect("a folder");
     fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("its mode");
 }
 
 /// Reads a packet capture into a trace.
-fn traced(capture: &Path, trace: &Path) {
+pub fn traced(capture: &Path, trace: &Path) {
     let mut command = brunt();
     command
         .arg("capture")
@@ -84,7 +84,7 @@ fn replay_command(trace: &Path, url: &str, options: &[&str]) -> Command {
     command
 }
 
-fn replay(trace: &Path, url: &str, options: &[&str]) -> Value {
+pub fn replay(trace: &Path, url: &str, options: &[&str]) -> Value {
     let output = run_within(&mut replay_command(trace, url, options), 120);
     let text = String::from_utf8_lossy(&output.stderr);
     let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -361,11 +361,11 @@ fn capture_walk(server: &Server, folder: &TempDir, trace: &Path) {
 }
 
 /// Makes one call after another.
-struct Walker(NfsConversation);
+pub struct Walker(pub NfsConversation);
 
 impl Walker {
     /// Makes a call that has this status; returns the handle in the reply.
-    fn call(&mut self, args: Args<'_>, status: u32) -> Vec<u8> {
+    pub fn call(&mut self, args: Args<'_>, status: u32) -> Vec<u8> {
         let results = self.0.nfs(&args).expect("an answer");
         assert_eq!(results.status, Status(status), "{args:?}");
         match results.body {
@@ -376,7 +376,7 @@ impl Walker {
     }
 
     /// All procedures but NULL.
-    fn walk(&mut self, root: &[u8]) {
+    pub fn walk(&mut self, root: &[u8]) {
         let at = |dir, name| DirOp { dir, name };
         let root = FileHandle(root);
         let lookup = |what| Args::Lookup { what };
@@ -547,8 +547,9 @@ impl Walker {
         );
     }
 
-    /// Lists a directory in parts.
-    fn list(&mut self, dir: FileHandle<'_>) {
+    /// Lists a directory in parts; returns its names, each of which comes once.
+    pub fn list(&mut self, dir: FileHandle<'_>) -> BTreeSet<Vec<u8>> {
+        let mut names = BTreeSet::new();
         let (mut cookie, mut cookie_verifier, mut parts) = (0, 0, 0);
         loop {
             let args = match parts % 2 {
@@ -576,6 +577,9 @@ impl Walker {
             else {
                 panic!("{results:?}");
             };
+            for entry in entries.iter() {
+                assert!(names.insert(entry.name.to_vec()), "{:?} twice", entry.name);
+            }
             parts += 1;
             if eof {
                 break;
@@ -584,6 +588,7 @@ impl Walker {
             cookie_verifier = verifier;
         }
         assert!(parts > 1, "a part continues another one");
+        names
     }
 }
 

@@ -1,5 +1,5 @@
-//! A virtual machine with the kernel's initiator (`tools/kernel-initiator.sh`). Used by tests in which Linux uses a
-//! target. The one rule: it ends when its value is dropped, even if the test fails.
+//! A virtual machine with Debian's kernel (`tools/kernel-initiator.sh`). Used by tests in which Linux uses a target, or
+//! is an NFS server or client. The one rule: it ends when its value is dropped, even if the test fails.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -33,12 +33,18 @@ pub struct Guest {
 impl Guest {
     /// Starts a guest that runs a script, written to this folder. It is booted once for all tests (the tool saves it).
     pub fn boot(folder: &TempDir, script: &str) -> Guest {
+        Guest::boot_with_ports(folder, script, "")
+    }
+
+    /// The same; these ports of the host's loopback are forwarded into the guest.
+    pub fn boot_with_ports(folder: &TempDir, script: &str, ports: &str) -> Guest {
         let file = folder.join("script");
         std::fs::write(&file, script).expect("a script");
         let mut child = Command::new(root().join("tools/kernel-initiator.sh"))
             .arg(&file)
             // A guest without hardware virtualization may take ten times as long on a busy machine.
             .env("BRUNT_GUEST_SECONDS", "1500")
+            .env("BRUNT_GUEST_PORTS", ports)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
