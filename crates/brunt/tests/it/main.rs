@@ -52,6 +52,9 @@ mod nbd_server;
 mod netem_guest;
 mod newer_suite;
 mod nfs_load;
+#[path = "../../../brunt-nfs/tests/it/locker.rs"]
+mod nfs_locker;
+mod nfs_locks;
 mod nfs_replay;
 #[allow(dead_code)] // the rest is for the client's own tests
 #[path = "../../../brunt-nfs/tests/it/server.rs"]

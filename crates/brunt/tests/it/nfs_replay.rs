@@ -27,7 +27,7 @@ use crate::support::{TempDir, brunt, experiment, need, root, run_within, succeed
 /// The user and group of the captured traffic, which no other traffic has.
 const USER: u32 = 4711;
 
-fn folder_url(server: &Server, folder: &str, user: u32) -> String {
+pub fn folder_url(server: &Server, folder: &str, user: u32) -> String {
     let export = server.export();
     format!(
         "nfs://127.0.0.1:{NFS_PORT}{}/?mountport={MOUNT_PORT}&uid={user}&gid={user}",
@@ -40,13 +40,13 @@ fn folder_url(server: &Server, folder: &str, user: u32) -> String {
 }
 
 /// A folder that the user may write to.
-fn writable(path: &Path) {
+pub fn writable(path: &Path) {
     fs::create_dir(path).expect("a folder");
     fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("its mode");
 }
 
 /// Reads a packet capture into a trace.
-fn traced(capture: &Path, trace: &Path) {
+pub fn traced(capture: &Path, trace: &Path) {
     let mut command = brunt();
     command
         .arg("capture")
@@ -84,7 +84,7 @@ fn replay_command(trace: &Path, url: &str, options: &[&str]) -> Command {
     command
 }
 
-fn replay(trace: &Path, url: &str, options: &[&str]) -> Value {
+pub fn replay(trace: &Path, url: &str, options: &[&str]) -> Value {
     let output = run_within(&mut replay_command(trace, url, options), 120);
     let text = String::from_utf8_lossy(&output.stderr);
     let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
