@@ -16,7 +16,7 @@ use crate::nfs_load::Capture;
 use crate::nfs_locker::{LOCK, Locker, TEST, UNLOCK};
 use crate::nfs_replay::{folder_url, replay, traced, writable};
 use crate::nfs_server::{NFS_PORT, Server, run};
-use crate::support::{TempDir, need};
+use crate::support::{TempDir, experiment, need, run_within, succeed};
 
 fn handle_of(backend: &dyn Backend, name: &[u8]) -> Vec<u8> {
     let folder = folder_of(backend).expect("a folder");
@@ -178,4 +178,38 @@ fn captured_locks_are_replayed() {
         &replay(&load, &url, &[]),
         "the target's URL states more than one connection",
     );
+}
+
+/// A load locks and releases files with NFSv4.1, and is refused with NFSv3.
+#[test]
+fn a_load_locks_files() {
+    let Some(server) = Server::within("nfs_locks::a_load_locks_files") else {
+        return;
+    };
+    let folder = TempDir::new("nfs-locks");
+    writable(&server.export().join("work"));
+    let text = |url: &str| {
+        format!(
+            "name = \"x\"\nrepetitions = 1\nseed = 5\n[targets.export]\nurl = \"{url}\"\n[workloads.w]\n\
+             nfs = {{ directories = 1, files = 8, names = 4, mix = {{ lock = 1, locku = 1, getattr = 1 }} }}\n\
+             queue_depth = 4\nworkers = 2\nstop = {{ requests = 600 }}\n"
+        )
+    };
+    let url = server.url41("work/", "uid=0&gid=0");
+    let out = succeed(&mut experiment(&folder, &text(&url)), 60);
+    let summary: Value = serde_json::from_str(&out).expect("JSON");
+    let ops = &summary["points"][0]["runs"][0]["ops"];
+    println!("{ops}");
+    let ops = ops.as_array().expect("operations");
+    for kind in ["lock", "unlock"] {
+        let op = ops.iter().find(|op| op["op"] == kind);
+        let op = op.unwrap_or_else(|| panic!("no {kind}"));
+        assert!(op["completed"].as_u64() > Some(150), "{op}");
+        assert_eq!(op["losses"], json!({}), "{op}");
+    }
+    let url = folder_url(&server, "work", 0);
+    let output = run_within(&mut experiment(&folder, &text(&url)), 60);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let words = "lock and locku need a target with version=4.1";
+    assert!(!output.status.success() && said.contains(words), "{said}");
 }
