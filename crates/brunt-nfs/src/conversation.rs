@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use brunt_block::dial::{self, DialError, left};
 use brunt_block::socket::Socket;
 use brunt_wire::nfs::v3::{Args, Procedure, Results, Status, parse_results};
-use brunt_wire::nfs::v4::{AttributeList, Op, PROCEDURE_COMPOUND, Stateid, Status as Status4};
+use brunt_wire::nfs::v4::{AttributeList, Op, PROCEDURE_COMPOUND, Status as Status4};
 use brunt_wire::rpc::{PROGRAM_NFS, ReplyStatus, Xid};
 use brunt_wire::{Cursor, ParseError};
 
@@ -23,7 +23,8 @@ use crate::rpc::{
 use crate::url::NfsVersion;
 use crate::v41::{
     NfsEncoded, NfsFarewell, NfsFileAccess, NfsGrant, NfsOpenFile, NfsScratch, NfsSeat,
-    NfsSetupError, Sequenced, asks_to_wait, encode_call, opened, put_slot, sequenced, translate,
+    NfsSetupError, Sequenced, asks_to_wait, encode_call, locked, opened, put_slot, sequenced,
+    translate,
 };
 
 /// Delay before a call is repeated after NFS3ERR_JUKEBOX.
@@ -35,11 +36,11 @@ const SESSIONS_MAX: u32 = 2;
 /// Size of one read: replies are short.
 const READ_BYTES: usize = 16 << 10;
 
-/// What became of the attempt to reclaim a file.
-enum Reclaimed {
-    /// It is open, with this stateid.
-    Open(Stateid),
-    /// The server refused this file.
+/// What became of the attempt to reclaim a file or a lock.
+enum Reclaimed<T> {
+    /// The client has it again.
+    Done(T),
+    /// The server refused this one.
     Refused,
     /// It allows no reclaims: it did not restart, or its grace period is over.
     Never,
@@ -377,7 +378,7 @@ impl NfsConversation {
         self.set_up(Op::ReclaimComplete, &call, |body| seat.on_begin(body))
     }
 
-    /// Opens the files again that were open before the server restarted, as long as it allows that. What it refuses is
+    /// Opens the files again that were open before the server restarted, with their locks, as long as it allows that. What it refuses is
     /// opened by the next call that needs it.
     fn reclaim(&mut self, seat: &mut NfsSeat) -> Result<(), NfsConnectError> {
         let mut reclaimed = Vec::new();
@@ -385,15 +386,12 @@ impl NfsConversation {
             // As its owner.
             let credentials = file.credentials.clone();
             let usual = credentials.map(|own| std::mem::replace(&mut self.credentials, own));
-            let answer = self.reclaim_one(seat, &file);
+            let answer = self.reclaim_file(seat, &mut file);
             if let Some(usual) = usual {
                 self.credentials = usual;
             }
             match answer? {
-                Reclaimed::Open(stateid) => {
-                    file.stateid = stateid;
-                    reclaimed.push(file);
-                }
+                Reclaimed::Done(()) => reclaimed.push(file),
                 Reclaimed::Refused => {}
                 Reclaimed::Never => break,
             }
@@ -402,24 +400,60 @@ impl NfsConversation {
         Ok(())
     }
 
-    fn reclaim_one(
+    /// Reclaims a file and the locks on it.
+    fn reclaim_file(
         &mut self,
         seat: &mut NfsSeat,
-        file: &NfsOpenFile,
-    ) -> Result<Reclaimed, NfsConnectError> {
+        file: &mut NfsOpenFile,
+    ) -> Result<Reclaimed<()>, NfsConnectError> {
+        let open = |seat: &NfsSeat, call: &mut Vec<u8>| seat.reclaim(file, call);
+        let stateid = |body: &[u8]| opened(body).map(|found| found.stateid);
+        match self.reclaim_one(seat, Op::Open, open, stateid)? {
+            Reclaimed::Done(stateid) => file.stateid = stateid,
+            Reclaimed::Refused => return Ok(Reclaimed::Refused),
+            Reclaimed::Never => return Ok(Reclaimed::Never),
+        }
+        for mut held in std::mem::take(&mut file.locks) {
+            let mut stateid = None;
+            for range in std::mem::take(&mut held.ranges) {
+                let owner = (held.owner, stateid);
+                let lock = |seat: &NfsSeat, call: &mut Vec<u8>| {
+                    seat.reclaim_lock(file, (owner.0, owner.1.as_ref()), range, call);
+                };
+                if let Reclaimed::Done(found) = self.reclaim_one(seat, Op::Lock, lock, locked)? {
+                    stateid = Some(found);
+                    held.ranges.push(range);
+                }
+            }
+            if let Some(stateid) = stateid {
+                held.stateid = stateid;
+                file.locks.push(held);
+            }
+        }
+        Ok(Reclaimed::Done(()))
+    }
+
+    /// Makes a call that reclaims something until the server no longer asks to wait; `read` finds what it returned.
+    fn reclaim_one<T>(
+        &mut self,
+        seat: &mut NfsSeat,
+        op: Op,
+        encode: impl Fn(&NfsSeat, &mut Vec<u8>),
+        read: impl Fn(&[u8]) -> Option<T>,
+    ) -> Result<Reclaimed<T>, NfsConnectError> {
         while left(self.deadline) > JUKEBOX_PAUSE
             && let Some(slot) = seat.slot()
         {
             let mut call = Vec::new();
-            seat.reclaim(file, &mut call);
-            let name = Op::Open.name();
+            encode(seat, &mut call);
+            let name = op.name();
             let body = self.call_compound(name, &call, 0)?.to_vec();
             let verdict = sequenced(&body, &slot);
             match verdict.map_err(|error| self.bad_results(name, error))? {
                 Sequenced::Executed(status, _) => {
                     seat.on_executed();
-                    match opened(&body) {
-                        Some(found) => return Ok(Reclaimed::Open(found.stateid)),
+                    match read(&body) {
+                        Some(found) => return Ok(Reclaimed::Done(found)),
                         None if status == Status4::NO_GRACE => return Ok(Reclaimed::Never),
                         None if !asks_to_wait(status) => return Ok(Reclaimed::Refused),
                         None => sleep(JUKEBOX_PAUSE),

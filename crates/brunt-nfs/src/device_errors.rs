@@ -13,6 +13,7 @@ use brunt_wire::rpc::ReplyStatus;
 
 use crate::rpc::reply_status_name;
 use crate::url::NfsVersion;
+use crate::v41::NfsLockOp;
 
 /// In NFSv4.1: the server restarted, and clients may only reclaim what they had.
 const GRACE: Status = Status(v4::Status::GRACE.0);
@@ -31,6 +32,8 @@ pub enum NfsRefusal {
     Status(Procedure, Status),
     /// A status of NFSv4.1 for the compound that replaces the procedure.
     Status41(Procedure, Status),
+    /// A status of an operation on locks of NFSv4.1.
+    Lock(NfsLockOp, Status),
     /// RPC didn't execute the call.
     Rpc(Procedure, ReplyStatus),
     /// The server restarted and may have lost unstable writes that it had acknowledged.
@@ -51,6 +54,10 @@ impl fmt::Display for NfsRefusal {
                 };
                 let text = version.status_text(*status);
                 write!(f, "{}: the server returned {text}", procedure.name())
+            }
+            NfsRefusal::Lock(op, status) => {
+                let text = NfsVersion::V41.status_text(*status);
+                write!(f, "{}: the server returned {text}", op.name())
             }
             NfsRefusal::Rpc(procedure, status) => {
                 write!(
@@ -98,7 +105,9 @@ impl NfsRefusal {
 
     fn kind(self) -> RefusalKind {
         match self {
-            NfsRefusal::Status(_, status) | NfsRefusal::Status41(_, status) => match status {
+            NfsRefusal::Status(_, status)
+            | NfsRefusal::Status41(_, status)
+            | NfsRefusal::Lock(_, status) => match status {
                 Status::PERM | Status::ACCES | Status::ROFS => RefusalKind::Protected,
                 Status::IO => RefusalKind::MediumError,
                 Status::NXIO | Status::NODEV | Status::SERVERFAULT => RefusalKind::HardwareError,
@@ -125,7 +134,7 @@ impl NfsRefusal {
         }
     }
 
-    /// A tag, the procedure, a number.
+    /// A tag, the procedure or operation, a number.
     fn bytes(self) -> [u8; WORDS_BYTES] {
         let (tag, procedure, number) = match self {
             NfsRefusal::Status(procedure, status) => (0, procedure as u8, status.0),
@@ -134,6 +143,7 @@ impl NfsRefusal {
                 status => (1, procedure as u8, rpc_number(status)),
             },
             NfsRefusal::Status41(procedure, status) => (6, procedure as u8, status.0),
+            NfsRefusal::Lock(op, status) => (7, op.number() as u8, status.0),
             NfsRefusal::LostWrites => (3, 0, 0),
             NfsRefusal::EndOfFile => (4, 0, 0),
             NfsRefusal::Short(procedure) => (5, procedure as u8, 0),
@@ -155,6 +165,7 @@ impl NfsRefusal {
             4 => NfsRefusal::EndOfFile,
             5 => NfsRefusal::Short(procedure),
             6 => NfsRefusal::Status41(procedure, Status(number)),
+            7 => NfsRefusal::Lock(NfsLockOp::from_number(bytes[1].into())?, Status(number)),
             _ => return None,
         })
     }
@@ -240,6 +251,9 @@ mod tests {
             RefusalKind::Other,
             "WRITE: less data than requested",
         );
+        let denied = NfsRefusal::Lock(NfsLockOp::Lock, Status(10010));
+        let words = "LOCK: the server returned NFS4ERR_DENIED (10010)";
+        check(denied, RefusalKind::Other, words);
         assert_eq!(
             from_error(&NfsRefusal::LostWrites.error()),
             Some(NfsRefusal::LostWrites)

@@ -25,7 +25,7 @@ use crate::device_errors::NfsRefusal;
 use crate::protocol::NfsSession;
 use crate::rpc::NfsViolation;
 use crate::url::NfsVersion;
-use crate::v41::{NfsClient, NfsScratch};
+use crate::v41::{NfsClient, NfsLock, NfsLockOp, NfsScratch};
 
 /// Maximum entries and attributes that a READDIRPLUS may ask for: a reply has to fit into the receive buffer.
 pub const ENTRIES_BYTES_MAX: u32 = 64 << 10;
@@ -65,6 +65,11 @@ pub struct NfsAnswer<'a> {
 pub trait NfsPlan: Debug {
     /// The call of a request, with names in `names`. Data of a WRITE comes from the request's buffer.
     fn call<'a>(&'a self, ask: NfsAsk, names: &'a mut NfsNames) -> Args<'a>;
+
+    /// The operation on locks that a request is instead of a call; only with NFSv4.1.
+    fn lock(&self, _ask: NfsAsk) -> Option<NfsLock<'_>> {
+        None
+    }
 
     /// The body of the AUTH_SYS credential of a request; `None` for that of the URL.
     fn credentials(&self, _ask: NfsAsk) -> Option<&[u8]> {
@@ -110,6 +115,7 @@ struct Operation {
     tag: u64,
     ask: NfsAsk,
     procedure: Procedure,
+    lock: Option<NfsLockOp>,
     /// Data to move.
     asked: u32,
     stable: StableHow,
@@ -155,6 +161,7 @@ impl<P: NfsPlan> NfsOperations<P> {
                 len: 0,
             },
             procedure: Procedure::Null,
+            lock: None,
             asked: 0,
             stable: StableHow::Unstable,
             buf: Buf::empty(),
@@ -297,13 +304,29 @@ impl<P: NfsPlan> NfsOperations<P> {
                 match self.plan.answered(ask, &answer) {
                     true => self.answer(call, Ok(())),
                     false => {
-                        self.refuse(call, NfsRefusal::of_status(self.version, procedure, status))
+                        let refusal = match self.tasks[usize::from(call)].lock {
+                            Some(op) => NfsRefusal::Lock(op, status),
+                            None => NfsRefusal::of_status(self.version, procedure, status),
+                        };
+                        self.refuse(call, refusal);
                     }
                 }
             }
             NfsReply::Refused(status) => self.refuse(call, NfsRefusal::Rpc(procedure, status)),
         }
         Ok(())
+    }
+}
+
+/// How much data a call asks to move, and the data of a WRITE, which is in the request's buffer.
+fn moved_by(args: &Args<'_>) -> (u32, StableHow, NfsPayload) {
+    match *args {
+        Args::Read { count, .. } => (count, StableHow::Unstable, NfsPayload::None),
+        Args::Write { count, stable, .. } => {
+            let (start, len) = (0, count as usize);
+            (count, stable, NfsPayload::Buf { start, len })
+        }
+        _ => (0, StableHow::Unstable, NfsPayload::None),
     }
 }
 
@@ -337,25 +360,24 @@ impl<P: NfsPlan> RemoteSession for NfsOperations<P> {
             offset,
             len: len as u32,
         };
-        let args = self.plan.call(ask, &mut self.names);
-        let (asked, stable) = match args {
-            Args::Read { count, .. } => (count, StableHow::Unstable),
-            Args::Write { count, stable, .. } => (count, stable),
-            _ => (0, StableHow::Unstable),
-        };
-        assert!(
-            asked as usize <= buf.len() && reply_data_max(&args) <= self.calls.data_bytes_max(),
-            "a request has room for its plan"
-        );
-        let payload = match args {
-            Args::Write { count, .. } => NfsPayload::Buf {
-                start: 0,
-                len: count as usize,
-            },
-            _ => NfsPayload::None,
-        };
         let credentials = self.plan.credentials(ask);
-        self.calls.start_as(index, &args, payload, credentials, now);
+        let (procedure, lock, asked, stable) = match self.plan.lock(ask) {
+            Some(lock) => {
+                self.calls.start_lock(index, &lock, credentials, now);
+                (Procedure::Null, Some(lock.op), 0, StableHow::Unstable)
+            }
+            None => {
+                let args = self.plan.call(ask, &mut self.names);
+                let (asked, stable, payload) = moved_by(&args);
+                assert!(
+                    asked as usize <= buf.len()
+                        && reply_data_max(&args) <= self.calls.data_bytes_max(),
+                    "a request has room for its plan"
+                );
+                self.calls.start_as(index, &args, payload, credentials, now);
+                (args.procedure(), None, asked, stable)
+            }
+        };
         let task = &mut self.tasks[usize::from(index)];
         assert!(
             task.state == OperationState::Free,
@@ -365,7 +387,8 @@ impl<P: NfsPlan> RemoteSession for NfsOperations<P> {
             state: OperationState::Calling,
             tag,
             ask,
-            procedure: args.procedure(),
+            procedure,
+            lock,
             asked,
             stable,
             buf,

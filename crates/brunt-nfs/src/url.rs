@@ -35,7 +35,7 @@ pub enum NfsVersion {
 
 impl NfsVersion {
     /// The version of connections that have a session, or none.
-    pub(crate) fn with_session(session: bool) -> NfsVersion {
+    pub fn with_session(session: bool) -> NfsVersion {
         match session {
             false => NfsVersion::V3,
             true => NfsVersion::V41,

@@ -57,6 +57,12 @@ pub enum OpKind {
     Truncate,
     /// Reads properties of a file system, or only whether its server replies.
     FileSystem,
+    /// Locks a range of a file.
+    Lock,
+    /// Asks whether a range of a file could be locked.
+    TestLock,
+    /// Releases the lock of a range of a file.
+    Unlock,
 }
 
 /// Properties of a kind of operation.
@@ -87,7 +93,7 @@ const fn other(kind: OpKind, name: &'static str) -> OpInfo {
 }
 
 /// All kinds, in the order of [`OpKind`].
-pub const TABLE: [OpInfo; 22] = [
+pub const TABLE: [OpInfo; 25] = [
     moves(OpKind::Read, "read"),
     moves(OpKind::Write, "write"),
     other(OpKind::Flush, "flush"),
@@ -110,6 +116,9 @@ pub const TABLE: [OpInfo; 22] = [
     other(OpKind::Access, "access"),
     other(OpKind::Truncate, "truncate"),
     other(OpKind::FileSystem, "file-system"),
+    other(OpKind::Lock, "lock"),
+    other(OpKind::TestLock, "test-lock"),
+    other(OpKind::Unlock, "unlock"),
 ];
 
 impl OpKind {

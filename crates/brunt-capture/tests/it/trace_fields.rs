@@ -249,16 +249,23 @@ fn attributes_before_an_operation_are_stored_only_if_they_differ() {
     assert!(stored.len() < all.len() && stored.iter().all(|row| all.contains(row)));
 }
 
-/// One UDP datagram with a NULL call of NFSv3 whose caller has three additional groups.
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// A NULL call of NFSv3 whose caller has three additional groups.
 fn a_caller_with_groups() -> Vec<u8> {
-    let words =
-        |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|word| word.to_be_bytes()).collect() };
     let mut credentials = words(&[0x1234_5678, 6]);
     credentials.extend_from_slice(b"worker\0\0");
     credentials.extend(words(&[1000, 100, 3, 4, 24, 0xffff_fffe]));
     let mut call = words(&[7, 0, 2, 100_003, 3, 0, 1, credentials.len() as u32]);
     call.extend(credentials);
     call.extend(words(&[0, 0]));
+    call
+}
+
+/// One UDP datagram with an RPC call, in a capture.
+fn captured(call: &[u8], file: &Path) {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
     frame.extend(((28 + call.len()) as u16).to_be_bytes());
     frame.extend([
@@ -267,28 +274,45 @@ fn a_caller_with_groups() -> Vec<u8> {
     frame.extend(((8 + call.len()) as u16).to_be_bytes());
     frame.extend([0, 0]);
     frame.extend(call);
-    frame
+    let mut writer = PacketFiles::create(PcapOptions::new(file.to_path_buf())).unwrap();
+    let packet = CapturedPacket {
+        time_ns: 1_700_000_000_000_000_000,
+        wire_len: frame.len() as u32,
+        interface: 0,
+        link: LinkType::Ethernet,
+        bytes: &frame,
+    };
+    writer.write(&packet).unwrap();
+    assert!(writer.finish().1.is_none());
+}
+
+/// An operation with an undefined number has a row, the last of its compound.
+#[test]
+fn undefined_operations_have_a_row() {
+    let mut call = words(&[7, 0, 2, 100_003, 4, 1, 0, 0, 0, 0]);
+    // No tag, minor version 1, three operations: PUTROOTFH, 4711, PUTROOTFH.
+    call.extend(words(&[0, 1, 3, 24, 4711, 24]));
+    let folder = tempdir().unwrap();
+    let (file, trace) = (
+        folder.path().join("crafted.pcap"),
+        folder.path().join("trace"),
+    );
+    captured(&call, &file);
+    record(&file, &trace);
+    let rows = rows(&trace, &tables::COMPOUNDS);
+    let rows: Vec<(&str, Option<&str>)> = rows
+        .iter()
+        .map(|row| (&*row["operation"], row.get("argument").map(String::as_str)))
+        .collect();
+    assert_eq!(rows, [("PUTROOTFH", None), ("UNKNOWN", Some("4711"))]);
 }
 
 /// Each call's caller is the one that tshark shows: machine, user and all groups.
 #[test]
 fn callers_equal_tsharks() {
     let folder = tempdir().unwrap();
-    let frame = a_caller_with_groups();
     let crafted = folder.path().join("crafted.pcap");
-    let mut writer = PacketFiles::create(PcapOptions::new(crafted.clone())).unwrap();
-    let (time_ns, wire_len) = (1_700_000_000_000_000_000, frame.len() as u32);
-    let link = LinkType::Ethernet;
-    writer
-        .write(&CapturedPacket {
-            time_ns,
-            wire_len,
-            interface: 0,
-            link,
-            bytes: &frame,
-        })
-        .unwrap();
-    assert!(writer.finish().1.is_none());
+    captured(&a_caller_with_groups(), &crafted);
     // `tshark` decompresses its input.
     let packed = folder.path().join("crafted.pcap.zst");
     std::fs::write(

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use brunt_block::Op;
 use brunt_nfs::calls::write_args;
 use brunt_nfs::operations::{NfsAsk, NfsNames, NfsPlan};
+use brunt_nfs::v41::{NfsLock, NfsLockOp, NfsRange};
 use brunt_wire::nfs::v3::{Args, CreateHow, DirOp, SetAttributes, SetTime, StableHow};
 
 use super::op::{NfsOp, OPS};
@@ -151,6 +152,24 @@ impl NfsTarget {
 }
 
 impl NfsPlan for NfsTarget {
+    fn lock(&self, ask: NfsAsk) -> Option<NfsLock<'_>> {
+        if ask.op != Op::Flush {
+            return None;
+        }
+        let code = NfsCode::of_offset(ask.offset);
+        let op = match code.op {
+            NfsOp::Lock => NfsLockOp::Lock,
+            NfsOp::Locku => NfsLockOp::Unlock,
+            _ => return None,
+        };
+        Some(NfsLock {
+            op,
+            file: self.tree.files[code.number as usize].as_handle(),
+            range: NfsRange::WHOLE_FOR_WRITING,
+            owner: 0,
+        })
+    }
+
     fn call<'a>(&'a self, ask: NfsAsk, names: &'a mut NfsNames) -> Args<'a> {
         if ask.op != Op::Flush {
             return self.transfer(ask);
@@ -204,6 +223,7 @@ impl NfsPlan for NfsTarget {
                 self.change(code, names)
             }
             NfsOp::Read | NfsOp::Write => unreachable!("calls with data have an address"),
+            NfsOp::Lock | NfsOp::Locku => unreachable!("operations on locks are no calls"),
         }
     }
 }

@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use brunt_block::{Backend, Health, RingConfig};
 use brunt_core::{Nanos, Size};
 use brunt_nfs::NfsFolder;
+use brunt_nfs::url::NfsVersion;
 use brunt_result::Outcome;
 use brunt_result::choice::RingChoice;
 
 use super::call::NfsTarget;
+use super::op::NfsOp;
 use super::requests::{NfsData, NfsSequence};
 use super::settings::NfsSettings;
 use super::tree::{DEPTH_MAX, NfsTree, NfsTreeError, TreeMaker, most};
@@ -150,6 +152,22 @@ impl NfsLoad {
         }
         Ok(())
     }
+
+    /// Checks that LOCK and LOCKU are possible.
+    fn check_locks(&self, folder: &NfsFolder) -> Result<(), WorkloadError> {
+        let locks = self.settings.makes(NfsOp::Lock);
+        if locks && (folder.version() != NfsVersion::V41 || folder.connections() > 1) {
+            let name = folder.name();
+            return Err(WorkloadError {
+                key: "nfs.mix",
+                what: format!(
+                    "lock and locku need a target with version=4.1 and one connection for each \
+                     worker, unlike {name}"
+                ),
+            });
+        }
+        Ok(())
+    }
 }
 
 impl Load for NfsLoad {
@@ -185,6 +203,7 @@ impl Load for NfsLoad {
             return Err(WorkloadError { key: "nfs", what }.into());
         }
         self.check_sizes(folder)?;
+        self.check_locks(folder)?;
         let mut made = self.made();
         if made.is_none() {
             let is_stopped = || stop.load(Ordering::Relaxed);

@@ -22,10 +22,12 @@ pub enum NfsOp {
     Rmdir,
     Readdirplus,
     Setattr,
+    Lock,
+    Locku,
 }
 
 /// All operations, in the order of [`NfsOp`].
-pub const OPS: [NfsOp; 14] = [
+pub const OPS: [NfsOp; 16] = [
     NfsOp::Getattr,
     NfsOp::Lookup,
     NfsOp::Access,
@@ -40,6 +42,8 @@ pub const OPS: [NfsOp; 14] = [
     NfsOp::Rmdir,
     NfsOp::Readdirplus,
     NfsOp::Setattr,
+    NfsOp::Lock,
+    NfsOp::Locku,
 ];
 
 impl NfsOp {
@@ -60,6 +64,8 @@ impl NfsOp {
             NfsOp::Rmdir => "RMDIR",
             NfsOp::Readdirplus => "READDIRPLUS",
             NfsOp::Setattr => "SETATTR",
+            NfsOp::Lock => "LOCK",
+            NfsOp::Locku => "LOCKU",
         }
     }
 
@@ -80,6 +86,8 @@ impl NfsOp {
             NfsOp::Rmdir => OpKind::RemoveDirectory,
             NfsOp::Readdirplus => OpKind::ReadDirectory,
             NfsOp::Setattr => OpKind::SetAttributes,
+            NfsOp::Lock => OpKind::Lock,
+            NfsOp::Locku => OpKind::Unlock,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The requests of one worker: draws operations by their weights, and files and names for them.
 //!
-//! The rule: requests follow from the seed alone, never from answers. A request for a name that an earlier one makes
-//! waits until that one has been answered.
+//! The rule: requests follow from the seed alone, never from answers. A request for a name or lock that an earlier one
+//! makes waits until that one has been answered.
 
 use std::collections::VecDeque;
 
@@ -55,6 +55,27 @@ impl Names {
     }
 }
 
+/// The locks that are held if all requests so far succeed: the oldest first, each with the index of the request that
+/// makes it.
+#[derive(Debug)]
+struct Locks {
+    held: VecDeque<(u64, u64)>,
+    next: u64,
+    /// At most the number of files, so that no file is locked twice.
+    held_max: u64,
+    files: u64,
+}
+
+impl Locks {
+    /// Locks the next file, for the request with this index.
+    fn lock(&mut self, index: u64) -> u64 {
+        let file = self.next;
+        self.next = (file + 1) % self.files;
+        self.held.push_back((file, index));
+        file
+    }
+}
+
 /// A worker's requests; see the module.
 #[derive(Debug)]
 struct NfsRequests {
@@ -68,6 +89,7 @@ struct NfsRequests {
     file_sizes: FileSizeSampler,
     files: Names,
     folders: Names,
+    locks: Locks,
     index: u64,
 }
 
@@ -75,9 +97,9 @@ struct NfsRequests {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Drawn {
     planned: Planned,
-    /// It needs the name that this request makes.
+    /// It needs the name or lock that this request makes.
     after: Option<u64>,
-    /// It creates a name.
+    /// It makes a name or a lock.
     makes: bool,
 }
 
@@ -117,6 +139,12 @@ impl NfsRequests {
             file_sizes: FileSizeSampler::new(&settings.file_size, tree),
             files: Names::new(settings.names),
             folders: Names::new(settings.names),
+            locks: Locks {
+                held: VecDeque::new(),
+                next: 0,
+                held_max: settings.locks_max(),
+                files: settings.files_of_worker(),
+            },
             index: 0,
         }
     }
@@ -142,6 +170,12 @@ impl NfsRequests {
                 }
                 number
             }
+            NfsOp::Lock => self.locks.lock(index),
+            NfsOp::Locku => {
+                let (file, locked_by) = self.locks.held.pop_front().expect("a lock is left");
+                after = Some(locked_by);
+                file
+            }
             NfsOp::Readdirplus | NfsOp::Readlink => self.random.below(self.directories),
             NfsOp::Getattr | NfsOp::Lookup | NfsOp::Access | NfsOp::Commit | NfsOp::Setattr => {
                 self.pattern.draw(&mut self.random)
@@ -154,7 +188,10 @@ impl NfsRequests {
                 ..Planned::new(index, op.carrier(), code.offset(), 0)
             },
             after,
-            makes: matches!(op, NfsOp::Create | NfsOp::Mkdir | NfsOp::Rename),
+            makes: matches!(
+                op,
+                NfsOp::Create | NfsOp::Mkdir | NfsOp::Rename | NfsOp::Lock
+            ),
         }
     }
 
@@ -166,6 +203,8 @@ impl NfsRequests {
             NfsOp::Remove | NfsOp::Rename if self.files.live.is_empty() => NfsOp::Create,
             NfsOp::Mkdir if is_full(&self.folders) => NfsOp::Rmdir,
             NfsOp::Rmdir if self.folders.live.is_empty() => NfsOp::Mkdir,
+            NfsOp::Lock if self.locks.held.len() as u64 >= self.locks.held_max => NfsOp::Locku,
+            NfsOp::Locku if self.locks.held.is_empty() => NfsOp::Lock,
             op => op,
         }
     }
@@ -193,7 +232,7 @@ pub(super) struct NfsSequence {
     start: Nanos,
     /// A request that waits for a name, and when it was due.
     held: Option<(Drawn, Nanos)>,
-    /// Requests in flight that create names.
+    /// Requests in flight that make names and locks.
     making: Vec<u64>,
 }
 

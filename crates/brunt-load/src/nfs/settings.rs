@@ -119,6 +119,12 @@ pub struct NfsMix {
     /// SETATTR of a file: mode, and the server's time as its time of change.
     #[serde(skip_serializing_if = "is_zero")]
     pub setattr: f64,
+    /// LOCK of a whole file for writing, one file after the other; only with NFSv4.1. With `names` locks, it becomes LOCKU.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lock: f64,
+    /// LOCKU of the file that was locked first. Without locks, it becomes LOCK.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub locku: f64,
 }
 
 fn is_zero(weight: &f64) -> bool {
@@ -143,6 +149,8 @@ impl NfsMix {
             rmdir: 0.5,
             readdirplus: 4.0,
             setattr: 2.0,
+            lock: 0.0,
+            locku: 0.0,
         }
     }
 
@@ -163,6 +171,8 @@ impl NfsMix {
             NfsOp::Rmdir => self.rmdir,
             NfsOp::Readdirplus => self.readdirplus,
             NfsOp::Setattr => self.setattr,
+            NfsOp::Lock => self.lock,
+            NfsOp::Locku => self.locku,
         }
     }
 }
@@ -177,6 +187,8 @@ impl NfsSettings {
                 NfsOp::Remove => weight(NfsOp::Create) || weight(NfsOp::Rename),
                 NfsOp::Mkdir => weight(NfsOp::Rmdir),
                 NfsOp::Rmdir => weight(NfsOp::Mkdir),
+                NfsOp::Lock => weight(NfsOp::Locku),
+                NfsOp::Locku => weight(NfsOp::Lock),
                 _ => false,
             }
     }
@@ -185,6 +197,11 @@ impl NfsSettings {
     pub(crate) fn kinds(&self) -> Vec<OpKind> {
         let made = OPS.iter().filter(|op| self.makes(**op));
         made.map(|op| op.kind()).collect()
+    }
+
+    /// Returns the maximum number of locks of a worker.
+    pub(super) fn locks_max(&self) -> u64 {
+        self.files_of_worker().min(self.names.into())
     }
 
     /// Returns the number of files of a worker.

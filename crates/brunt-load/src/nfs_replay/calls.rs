@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use brunt_nfs::calls::write_args;
 use brunt_nfs::operations::{ENTRIES_BYTES_MAX, NfsAnswer, NfsAsk, NfsNames, NfsPlan};
+use brunt_nfs::v41::NfsLock;
 use brunt_wire::nfs::FileHandle;
 use brunt_wire::nfs::v3::{
     Args, CreateHow, DirOp, FileType, NodeKind, Procedure, ResultBody, SetAttributes, SetTime,
@@ -317,6 +318,19 @@ fn attributes(set: &ActionSet) -> SetAttributes<'_> {
 pub(super) struct ReplayCalls(pub(super) Rc<ReplayState>);
 
 impl NfsPlan for ReplayCalls {
+    fn lock(&self, ask: NfsAsk) -> Option<NfsLock<'_>> {
+        let action = &self.0.actions.actions[ask.offset as usize];
+        match action.detail {
+            CallDetail::Lock { op, range, owner } => Some(NfsLock {
+                op,
+                file: self.0.handle(action.objects.object),
+                range,
+                owner,
+            }),
+            _ => None,
+        }
+    }
+
     fn call<'a>(&'a self, ask: NfsAsk, _names: &'a mut NfsNames) -> Args<'a> {
         self.0
             .args(&self.0.actions.actions[ask.offset as usize], ask.len)

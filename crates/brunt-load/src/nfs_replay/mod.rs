@@ -407,10 +407,16 @@ impl NfsReplay {
         tree: NfsReplayTree,
         options: &NfsReplayOptions,
     ) -> NfsReplayFidelity {
-        let left_out: u64 = self.actions.left_out.values().sum();
+        let mut left_out = self.actions.left_out.clone();
+        for (why, calls) in &measures.left_out {
+            *left_out.entry(why.text().to_string()).or_default() += calls;
+        }
+        let not_allowed: u64 = measures.left_out.values().sum();
+        let left_out_count: u64 = left_out.values().sum();
         let statuses_differ = measures.procedures.values().map(|of| of.differ).sum();
         let drift = measures.drift();
         let procedures = measures.procedures.iter();
+        let procedures = procedures.filter(|(_, of)| of.planned > 0);
         let unsent = measures.unsent.iter();
         let mut fidelity = NfsReplayFidelity {
             verdict: ReplayVerdict::True,
@@ -425,15 +431,15 @@ impl NfsReplay {
                 .count() as u64,
             connections: measures.connections,
             callers: options.callers.name().to_string(),
-            planned: self.calls(),
+            planned: self.calls() - not_allowed,
             sent: measures.sent,
             answered: measures.answered,
             unsent: unsent
                 .map(|(why, calls)| (why.text().to_string(), *calls))
                 .collect(),
             failed: measures.failed.clone(),
-            left_out: self.actions.left_out.clone(),
-            left_out_share: left_out as f64 / self.operations.max(1) as f64,
+            left_out,
+            left_out_share: left_out_count as f64 / self.operations.max(1) as f64,
             procedures: procedures
                 .map(|(name, of)| ((*name).to_string(), of.clone()))
                 .collect(),
@@ -454,7 +460,8 @@ impl NfsReplay {
             seconds: measures.seconds,
             interrupted: measures.interrupted,
         };
-        fidelity.judge(options.timing, self.actions.not_replayable);
+        let not_replayable = self.actions.not_replayable + not_allowed;
+        fidelity.judge(options.timing, not_replayable);
         fidelity
     }
 }

@@ -385,6 +385,9 @@ impl Observer<'_> {
         self.see_names(call, procedure, names, &set, &mut objects);
         if call.status == Some(Status::OK.0) {
             self.see_kind(procedure, objects.object);
+            if trace.locks.first(call.record).is_some() {
+                self.see_kind(Procedure::Read, objects.object);
+            }
             for entry in trace.entries.of(call.record) {
                 let is_dot = matches!(trace.texts[entry.name as usize].as_ref(), b"." | b"..");
                 if !is_dot && objects.object != NONE {

@@ -2,14 +2,18 @@
 //! for.
 //!
 //! A call waits for an earlier one that had ended before it began in the trace, if both refer to the same name, or one
-//! of them creates or removes an object that the other uses. Calls that ran at the same time don't wait for each other.
+//! of them creates or removes an object that the other uses. An operation on locks waits for earlier ones that changed the
+//! locks on the file, and one that changes them for those that used them. Calls that ran at the same time don't wait for each other.
 //!
 //! The rule: each call of the trace is either in the plan or counted with the reason for leaving it out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use brunt_nfs::v41::{NfsLockOp, NfsRange};
 use brunt_result::OpKind;
-use brunt_trace::nfs::{NfsTrace, NfsTraceCall, NfsTraceCaller, NfsTraceSet, NfsTraceTime};
+use brunt_trace::nfs::{
+    NfsTrace, NfsTraceCall, NfsTraceCaller, NfsTraceLock, NfsTraceSet, NfsTraceTime,
+};
 use brunt_wire::nfs::v3::{FileType, NfsTime, Procedure, Status};
 
 use super::layout::TreeLayout;
@@ -34,6 +38,8 @@ enum NotReplayable {
     StaleHandle,
     #[error("continues a listing that was not captured")]
     UnknownListing,
+    #[error("NFSv4 LOCKU: releases a lock from before the trace")]
+    UnknownLock,
 }
 
 /// Arguments of specific procedures.
@@ -51,6 +57,12 @@ pub(super) enum CallDetail {
         dir_bytes_max: u32,
         bytes_max: u32,
         after: u32,
+    },
+    /// An operation on locks, in place of the procedure.
+    Lock {
+        op: NfsLockOp,
+        range: NfsRange,
+        owner: u32,
     },
 }
 
@@ -74,6 +86,7 @@ pub(super) struct Action {
     pub(super) client: u32,
     /// Its caller, an index into [`ReplayActions::callers`].
     pub(super) caller: Option<u32>,
+    /// NULL for an operation on locks ([`Action::lock`]).
     pub(super) procedure: Procedure,
     /// The status in the trace, if known.
     pub(super) status: Option<Status>,
@@ -93,8 +106,28 @@ pub(super) struct Action {
 }
 
 impl Action {
+    /// The operation on locks that it is, if any.
+    pub(super) fn lock(&self) -> Option<NfsLockOp> {
+        match self.detail {
+            CallDetail::Lock { op, .. } => Some(op),
+            _ => None,
+        }
+    }
+
+    /// The name of its procedure or operation.
+    pub(super) fn name(&self) -> &'static str {
+        let lock = self.lock().map(NfsLockOp::name);
+        lock.unwrap_or(self.procedure.name())
+    }
+
     /// The kind that it is counted as.
     pub(super) fn kind(&self) -> OpKind {
+        match self.lock() {
+            Some(NfsLockOp::Lock) => return OpKind::Lock,
+            Some(NfsLockOp::Test) => return OpKind::TestLock,
+            Some(NfsLockOp::Unlock) => return OpKind::Unlock,
+            None => {}
+        }
         match self.procedure {
             Procedure::Null | Procedure::Fsstat | Procedure::Fsinfo | Procedure::Pathconf => {
                 OpKind::FileSystem
@@ -169,6 +202,7 @@ impl ReplayActions {
             uses: Uses::default(),
             creators: HashMap::new(),
             listings: HashMap::new(),
+            locked: HashSet::new(),
             plan: ReplayActions::default(),
         };
         let first_ns = trace.calls.first().map_or(0, |call| call.start_ns);
@@ -227,6 +261,8 @@ impl ReplayActions {
 enum Used {
     Object(u32),
     Name(u32, u32),
+    /// The locks on an object.
+    Locks(u32),
 }
 
 /// An action, and when it ended in the trace.
@@ -286,6 +322,8 @@ struct ActionPlanner<'a> {
     creators: HashMap<u32, u32>,
     /// The action whose listing of a directory ended with this cookie.
     listings: HashMap<(u32, u64), u32>,
+    /// Objects on which an owner has had a lock.
+    locked: HashSet<(u32, u32)>,
     plan: ReplayActions,
 }
 
@@ -303,7 +341,10 @@ impl ActionPlanner<'_> {
         let since = |at: i64| at.saturating_sub(first_ns).max(0) as u64;
         let procedure =
             Procedure::from_number(call.procedure).ok_or(NotReplayable::UnknownProcedure)?;
-        self.check_objects(procedure, objects)?;
+        let lock = self.trace.locks.first(call.record);
+        if procedure != Procedure::Null || lock.is_some() {
+            self.check_objects(procedure, objects)?;
+        }
         let [name, new_name] = self.names(procedure, call)?;
         let detail = self.detail(procedure, call, objects)?;
         let me = self.plan.actions.len() as u32;
@@ -315,7 +356,7 @@ impl ActionPlanner<'_> {
             procedure,
             // NULL has no object.
             status: match (procedure, call.end_ns) {
-                (Procedure::Null, Some(_)) => Some(Status::OK),
+                (Procedure::Null, Some(_)) if lock.is_none() => Some(Status::OK),
                 _ => call.status.map(Status),
             },
             moved_bytes: call.moved_bytes,
@@ -343,10 +384,9 @@ impl ActionPlanner<'_> {
         objects: CallObjects,
     ) -> Result<(), NotReplayable> {
         let needs_second = matches!(procedure, Procedure::Rename | Procedure::Link);
-        let needed = match procedure {
-            Procedure::Null => return Ok(()),
-            _ if needs_second => [objects.object, objects.other],
-            _ => [objects.object, objects.object],
+        let needed = match needs_second {
+            true => [objects.object, objects.other],
+            false => [objects.object, objects.object],
         };
         for id in needed {
             if id == NONE {
@@ -436,7 +476,38 @@ impl ActionPlanner<'_> {
                 self.plan.sets.push(args);
                 CallDetail::Set(self.plan.sets.len() as u32 - 1)
             }
-            _ => CallDetail::None,
+            _ => match self.trace.locks.first(record) {
+                Some(lock) => self.lock(lock, call, objects)?,
+                None => CallDetail::None,
+            },
+        })
+    }
+
+    fn lock(
+        &mut self,
+        lock: &NfsTraceLock,
+        call: &NfsTraceCall,
+        objects: CallObjects,
+    ) -> Result<CallDetail, NotReplayable> {
+        let op = NfsLockOp::from_number(lock.operation).ok_or(NotReplayable::UnknownProcedure)?;
+        let holder = (objects.object, lock.owner);
+        match op {
+            NfsLockOp::Lock if matches!(call.status, Some(0) | None) => {
+                self.locked.insert(holder);
+            }
+            NfsLockOp::Unlock if !self.locked.contains(&holder) => {
+                return Err(NotReplayable::UnknownLock);
+            }
+            _ => {}
+        }
+        Ok(CallDetail::Lock {
+            op,
+            range: NfsRange {
+                kind: lock.kind,
+                offset: call.offset_bytes,
+                length: lock.length_bytes,
+            },
+            owner: lock.owner,
         })
     }
 
@@ -479,6 +550,10 @@ impl ActionPlanner<'_> {
         }
         if procedure == Procedure::Rename {
             add(Used::Name(objects.other, action.new_name), is_ok);
+        }
+        if let Some(op) = action.lock() {
+            let changes = is_ok && op != NfsLockOp::Test;
+            add(Used::Locks(objects.object), changes);
         }
         if objects.result != NONE {
             add(Used::Object(objects.result), creates);

@@ -81,6 +81,26 @@ pub struct NfsProcedureCalls {
     pub failed: u64,
 }
 
+/// Why operations on locks are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum NoLocks {
+    /// The target is used with NFSv3.
+    Nfs3,
+    /// Each client has several connections, which are different clients to the server.
+    Connections,
+}
+
+impl NoLocks {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            NoLocks::Nfs3 => "NFSv4 LOCK, LOCKT and LOCKU: they have no counterpart in NFSv3",
+            NoLocks::Connections => {
+                "NFSv4 LOCK, LOCKT and LOCKU: the target's URL states more than one connection"
+            }
+        }
+    }
+}
+
 /// Why a call was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum UnsentCause {

@@ -19,7 +19,9 @@ use super::calls::{ReplayCalls, ReplayState, TargetAnswer};
 use super::clients::ClientDevices;
 use super::namespace::NONE;
 use super::plan::{Action, ReplayActions};
-use super::report::{LateCalls, NfsProcedureCalls, StatusCause, StatusDifference, UnsentCause};
+use super::report::{
+    LateCalls, NfsProcedureCalls, NoLocks, StatusCause, StatusDifference, UnsentCause,
+};
 use super::schedule::{LateCause, NextAction, Schedule};
 use super::{NfsReplayError, NfsReplayOptions};
 use crate::block::generator::Planned;
@@ -49,9 +51,12 @@ pub(super) struct RunMeasures {
     pub(super) sent: u64,
     pub(super) answered: u64,
     pub(super) unsent: BTreeMap<UnsentCause, u64>,
+    /// Calls that the target doesn't allow.
+    pub(super) left_out: BTreeMap<NoLocks, u64>,
     pub(super) failed: BTreeMap<String, u64>,
     pub(super) procedures: BTreeMap<&'static str, NfsProcedureCalls>,
-    differences: BTreeMap<(&'static str, Status, Status, StatusCause), u64>,
+    /// By operation, both statuses and cause.
+    differences: BTreeMap<(&'static str, String, String, StatusCause), u64>,
     pub(super) sizes_differ: u64,
     pub(super) shortened: u64,
     pub(super) moved_bytes: [u64; 2],
@@ -64,7 +69,7 @@ pub(super) struct RunMeasures {
     pub(super) seconds: f64,
     pub(super) interrupted: bool,
     pub(super) connections: u64,
-    /// The version of NFS used with the target; the trace's is 3.
+    /// The version of NFS used with the target.
     target: NfsVersion,
 }
 
@@ -76,7 +81,7 @@ impl RunMeasures {
             ..RunMeasures::default()
         };
         for action in &plan.actions {
-            let of = measures.procedures.entry(action.procedure.name());
+            let of = measures.procedures.entry(action.name());
             of.or_default().planned += 1;
         }
         measures
@@ -97,8 +102,8 @@ impl RunMeasures {
             .map(
                 |((operation, trace, target, cause), calls)| StatusDifference {
                     operation: (*operation).to_string(),
-                    trace: NfsVersion::V3.status_text(*trace),
-                    target: self.target.status_text(*target),
+                    trace: trace.clone(),
+                    target: target.clone(),
                     cause: *cause,
                     calls: *calls,
                 },
@@ -128,6 +133,8 @@ struct CallSequence<'p> {
     /// Objects and names (with their directories) for which a status differed.
     tainted: HashSet<(u32, u32)>,
     depth: usize,
+    /// Why no operations on locks are sent.
+    no_locks: Option<NoLocks>,
 }
 
 /// The resources of a run, besides its options.
@@ -208,6 +215,11 @@ pub(super) fn run(
         },
         tainted: HashSet::new(),
         depth: depth as usize,
+        no_locks: match (folder.version(), folder.connections()) {
+            (NfsVersion::V3, _) => Some(NoLocks::Nfs3),
+            (NfsVersion::V41, 1) => None,
+            (NfsVersion::V41, _) => Some(NoLocks::Connections),
+        },
     };
     let (id, data) = (WorkerId::alone(options.seed), NfsData::seeded(options.seed));
     let kinds = plan.kinds();
@@ -325,6 +337,10 @@ impl CallSequence<'_> {
         place: &mut Planned,
     ) -> bool {
         let action = &self.plan.actions[index as usize];
+        if let (Some(_), Some(why)) = (action.lock(), self.no_locks) {
+            self.leave_out(index, why, now);
+            return false;
+        }
         if !self.state.can_send(action) {
             self.taint(action);
             self.not_sent(index, UnsentCause::NoHandle, now);
@@ -355,8 +371,14 @@ impl CallSequence<'_> {
         self.schedule.ended(index, at);
     }
 
+    fn leave_out(&mut self, index: u32, why: NoLocks, at: Nanos) {
+        *self.measures.left_out.entry(why).or_default() += 1;
+        self.procedure(index).planned -= 1;
+        self.schedule.ended(index, at);
+    }
+
     fn procedure(&mut self, index: u32) -> &mut NfsProcedureCalls {
-        let name = self.plan.actions[index as usize].procedure.name();
+        let name = self.plan.actions[index as usize].name();
         self.measures.procedures.entry(name).or_default()
     }
 
@@ -400,7 +422,7 @@ impl CallSequence<'_> {
             status => status.name(),
         };
         *self.measures.failed.entry(why.to_string()).or_default() += 1;
-        let of = self.measures.procedures.entry(action.procedure.name());
+        let of = self.measures.procedures.entry(action.name());
         of.or_default().failed += 1;
         self.taint(action);
     }
@@ -410,7 +432,7 @@ impl CallSequence<'_> {
         let action = &self.plan.actions[index as usize];
         let measures = &mut self.measures;
         measures.answered += 1;
-        let name = action.procedure.name();
+        let name = action.name();
         let of = measures.procedures.entry(name).or_default();
         let Some(status) = action.status else {
             of.unknown += 1;
@@ -429,7 +451,11 @@ impl CallSequence<'_> {
             return;
         }
         of.differ += 1;
-        let difference = (name, status, answer.status, cause);
+        // Only NFSv4 has locks.
+        let traced = NfsVersion::with_session(action.lock().is_some());
+        let trace = traced.status_text(status);
+        let target = measures.target.status_text(answer.status);
+        let difference = (name, trace, target, cause);
         *measures.differences.entry(difference).or_default() += 1;
         self.taint(action);
     }

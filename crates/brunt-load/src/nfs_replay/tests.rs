@@ -1,9 +1,10 @@
 //! The rules of a replay on made-up traces: which tree they need, and in which order their calls are sent.
 
 use brunt_core::Nanos;
+use brunt_nfs::v41::NfsLockOp;
 use brunt_trace::nfs::{
-    NfsTrace, NfsTraceAttributes, NfsTraceCall, NfsTraceEntry, NfsTraceListing, NfsTraceName,
-    NfsTraceSet, NfsTraceSizeBefore, RowsByCall,
+    NfsTrace, NfsTraceAttributes, NfsTraceCall, NfsTraceEntry, NfsTraceListing, NfsTraceLock,
+    NfsTraceName, NfsTraceSet, NfsTraceSizeBefore, RowsByCall,
 };
 use brunt_wire::nfs::v3::Procedure;
 
@@ -27,6 +28,7 @@ struct Calls {
     stable: Vec<(i64, u32)>,
     listings: Vec<(i64, NfsTraceListing)>,
     entries: Vec<(i64, NfsTraceEntry)>,
+    locks: Vec<(i64, NfsTraceLock)>,
     texts: Vec<Box<[u8]>>,
 }
 
@@ -119,6 +121,19 @@ impl Calls {
         self
     }
 
+    fn lock(&mut self, op: NfsLockOp, file: i64, owner: u32, status: u32) -> &mut Calls {
+        self.call(Procedure::Null, file, status);
+        let lock = NfsTraceLock {
+            operation: op.number(),
+            kind: 2,
+            length_bytes: 10,
+            owner,
+        };
+        let record = self.last().record;
+        self.locks.push((record, lock));
+        self
+    }
+
     /// The last call's reply has attributes.
     fn attributes(&mut self, file: i64, file_type: u32, size_bytes: u64) -> &mut Calls {
         let attributes = NfsTraceAttributes {
@@ -161,6 +176,7 @@ impl Calls {
             stable: RowsByCall::new(std::mem::take(&mut self.stable)),
             listings: RowsByCall::new(std::mem::take(&mut self.listings)),
             entries: RowsByCall::new(std::mem::take(&mut self.entries)),
+            locks: RowsByCall::new(std::mem::take(&mut self.locks)),
             ..NfsTrace::default()
         }
     }
@@ -490,6 +506,31 @@ fn rights_of_extended_attributes_are_not_requested() {
     let layout = TreeLayout::of(&trace, &namespace);
     let plan = ReplayActions::of(trace, &namespace, &layout);
     assert_eq!(plan.actions[0].detail, CallDetail::Access(0x2d));
+}
+
+/// Locks of a file are granted, denied and released in the order of the trace. What was locked before it can't be
+/// released.
+#[test]
+fn locks_keep_their_order() {
+    let (lock, test, unlock) = (NfsLockOp::Lock, NfsLockOp::Test, NfsLockOp::Unlock);
+    let mut calls = Calls::default();
+    let plan = calls
+        .lock(lock, 2, 0, 0) // 0
+        .lock(lock, 2, 1, 10010) // 1
+        .lock(test, 2, 1, 10010) // 2
+        .lock(lock, 3, 1, 0) // 3, another file
+        .lock(unlock, 2, 1, 0)
+        .lock(unlock, 2, 0, 0) // 4
+        .lock(lock, 2, 1, 0) // 5
+        .plan();
+    let waits: Vec<&[u32]> = (0..6).map(|action| plan.waits_of(action)).collect();
+    let expected: [&[u32]; 6] = [&[], &[0], &[0], &[], &[0, 1, 2], &[4]];
+    assert_eq!(waits, expected);
+    let names: Vec<&str> = plan.actions.iter().map(|action| action.name()).collect();
+    let expected = ["LOCK", "LOCK", "LOCKT", "LOCK", "LOCKU", "LOCK"];
+    assert_eq!(names, expected);
+    assert_eq!(plan.left_out.values().sum::<u64>(), 1);
+    assert_eq!(plan.not_replayable, 1);
 }
 
 /// For any handles and times of the trace, no call waits for itself: it would never be sent.

@@ -254,7 +254,7 @@ fn waiting_for_a_slot_costs_no_connection() {
     client.calls.on_time(Nanos(first.0 + 5));
     assert_eq!(client.calls.lost(), None);
     client.calls.on_time(first.after(TIMEOUT));
-    assert_eq!(client.calls.lost(), Some(NfsLoss::Late(Procedure::Commit)));
+    assert_eq!(client.calls.lost(), Some(NfsLoss::Late("COMMIT")));
 }
 
 /// On the next connection, a call is resent unchanged if the session still exists, and as a call of the new session

@@ -27,7 +27,7 @@ const DELAY_PAUSE: Duration = Duration::from_millis(200);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfsLoss {
     /// A call was not answered in time.
-    Late(Procedure),
+    Late(&'static str),
     /// The server no longer has the session, or has a different state of it.
     Session(Status),
     /// A call was abandoned, and it is unknown whether the server has executed it, so its slot cannot be reused.
@@ -37,8 +37,8 @@ pub enum NfsLoss {
 impl std::fmt::Display for NfsLoss {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            NfsLoss::Late(procedure) => {
-                write!(f, "{}: the server did not reply in time", procedure.name())
+            NfsLoss::Late(operation) => {
+                write!(f, "{operation}: the server did not reply in time")
             }
             NfsLoss::Session(status) => {
                 let name = status.name().unwrap_or("an unknown status");
@@ -168,7 +168,7 @@ impl NfsCalls {
             return Ok(false);
         }
         let call = &self.calls[usize::from(index)];
-        let operation = call.procedure.name();
+        let operation = call.name();
         let slot = call.slot.expect("a call is sent on a slot");
         let header = parse_reply(record, operation)?;
         let verdict = match header.status {

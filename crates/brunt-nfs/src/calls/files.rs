@@ -16,7 +16,7 @@ use crate::v41::{
     encode_open, is_state_lost, opened,
 };
 
-/// The file of a READ or WRITE, or of a SETATTR of the length.
+/// The file of a READ or WRITE, of a SETATTR of the length, or of a lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallFile {
     /// Where the operation is in the call's head, without an OPEN before it.
@@ -39,6 +39,9 @@ impl NfsCalls {
     /// anonymous stateid if its file isn't open.
     pub(super) fn use_file(&mut self, index: u16) {
         let call = &mut self.calls[usize::from(index)];
+        if let Some(lock) = call.lock {
+            return self.use_lock(index, lock);
+        }
         let (Some(file), Some(compounds)) = (&mut call.file, &mut self.compounds) else {
             return;
         };
@@ -79,7 +82,7 @@ impl NfsCalls {
 
     /// Closes a file, or returns its delegation. If too many are being closed, it is left to the server to do so when
     /// the client ends.
-    fn end_file(&mut self, how: NfsClosing, handle: &[u8], stateid: &Stateid) {
+    pub(super) fn end_file(&mut self, how: NfsClosing, handle: &[u8], stateid: &Stateid) {
         let first = self.config.depth as usize + 1;
         let idle = (first..self.calls.len()).find(|at| self.calls[*at].state == CallState::Idle);
         if let Some(index) = idle {
@@ -114,9 +117,11 @@ impl NfsCalls {
     /// so the call has to be made again. That of an OPEN in the same compound is old (NFS4ERR_OLD_STATEID) if another
     /// call has opened the file in between; the one that is kept stands for the newest.
     pub(super) fn settle_file(&mut self, index: u16, status: Status, body: &[u8]) -> bool {
-        let used = self.calls[usize::from(index)]
-            .file
-            .and_then(|file| file.used);
+        let call = &self.calls[usize::from(index)];
+        if let Some(lock) = call.lock {
+            return self.settle_lock(index, lock, status, body);
+        }
+        let used = call.file.and_then(|file| file.used);
         if let Some((place, Some(stateid))) = used
             && is_state_lost(status)
         {
@@ -211,7 +216,7 @@ impl NfsCalls {
 }
 
 /// The handle in the PUTFH that follows SEQUENCE.
-fn handle_of(head: &[u8], slot_at: usize) -> &[u8] {
+pub(super) fn handle_of(head: &[u8], slot_at: usize) -> &[u8] {
     // A session of 16 bytes and four words, the number of PUTFH.
     let mut cur = Cursor::new(&head[slot_at + 32 + 4..]);
     let handle = cur.opaque(u32::MAX, "a handle");

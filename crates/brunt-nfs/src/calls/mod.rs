@@ -13,6 +13,7 @@
 
 mod compounds;
 mod files;
+mod locks;
 mod receive;
 
 use std::collections::VecDeque;
@@ -31,6 +32,7 @@ pub use receive::{NfsCollected, NfsIncoming, NfsReadData, NfsReply};
 
 use self::compounds::Compounds;
 use self::files::CallFile;
+use self::locks::CallLock;
 use crate::record::NfsRecord;
 use crate::rpc::{begin_call, finish_record};
 use crate::v41::{NfsClient, NfsEncoded, NfsFileAccess, NfsGrant, NfsSlot, access_of, encode_call};
@@ -144,7 +146,10 @@ enum CallState {
 struct Call {
     state: CallState,
     xid: Xid,
+    /// NULL for what NFSv3 doesn't have.
     procedure: Procedure,
+    /// An operation on locks (NFSv4.1).
+    lock: Option<CallLock>,
     /// The record, without data and padding.
     head: Vec<u8>,
     payload: NfsPayload,
@@ -163,6 +168,16 @@ struct Call {
     file: Option<CallFile>,
 }
 
+impl Call {
+    /// The operation's name.
+    fn name(&self) -> &'static str {
+        match self.lock {
+            Some(lock) => lock.op.name(),
+            None => self.procedure.name(),
+        }
+    }
+}
+
 /// The calls; see the module.
 #[derive(Debug)]
 pub struct NfsCalls {
@@ -174,8 +189,8 @@ pub struct NfsCalls {
     waiting: VecDeque<u16>,
     sequence: u64,
     next_check: Nanos,
-    /// The procedure that timed out.
-    late: Option<Procedure>,
+    /// The operation that timed out.
+    late: Option<&'static str>,
     replays: u64,
     timeouts: u64,
     record: NfsRecord,
@@ -198,6 +213,7 @@ impl NfsCalls {
             state: CallState::Idle,
             xid: Xid(config.first_xid << INDEX_BITS | index),
             procedure: Procedure::Null,
+            lock: None,
             head: Vec::new(),
             payload: NfsPayload::None,
             asked: 0,
@@ -258,23 +274,9 @@ impl NfsCalls {
         credentials: Option<&[u8]>,
         now: Nanos,
     ) {
-        self.sequence += 1;
-        let call = &mut self.calls[usize::from(index)];
-        assert!(
-            call.state == CallState::Idle,
-            "a call completes before its index is reused"
-        );
-        call.state = CallState::Waiting;
-        call.xid = Xid(call.xid.0.wrapping_add(1 << INDEX_BITS));
-        call.procedure = args.procedure();
-        call.payload = payload;
-        call.asked = reply_data_max(args);
-        (call.tries, call.sequence, call.late) = (0, self.sequence, false);
-        let deadline = now.after(self.config.timeout);
-        (call.deadline, call.patience_end) = (deadline, deadline);
-        let (xid, procedure) = (call.xid, call.procedure);
-        let mut head = std::mem::take(&mut call.head);
-        self.begin_as(&mut head, xid, procedure, credentials);
+        let procedure = args.procedure();
+        let mut head = self.begin(index, procedure, credentials, now);
+        self.calls[usize::from(index)].asked = reply_data_max(args);
         let (mut slot_at, mut file) = (0, None);
         match &mut self.compounds {
             None => args.encode(&mut head),
@@ -294,10 +296,48 @@ impl NfsCalls {
                 });
             }
         }
+        self.queue(index, head, (slot_at, file), payload);
+    }
+
+    /// The beginning of the head of a new call.
+    fn begin(
+        &mut self,
+        index: u16,
+        procedure: Procedure,
+        credentials: Option<&[u8]>,
+        now: Nanos,
+    ) -> Vec<u8> {
+        self.sequence += 1;
+        let call = &mut self.calls[usize::from(index)];
+        assert!(
+            call.state == CallState::Idle,
+            "a call completes before its index is reused"
+        );
+        call.state = CallState::Waiting;
+        call.xid = Xid(call.xid.0.wrapping_add(1 << INDEX_BITS));
+        (call.procedure, call.lock, call.asked) = (procedure, None, 0);
+        (call.tries, call.sequence, call.late) = (0, self.sequence, false);
+        let deadline = now.after(self.config.timeout);
+        (call.deadline, call.patience_end) = (deadline, deadline);
+        let xid = call.xid;
+        let mut head = std::mem::take(&mut call.head);
+        self.begin_as(&mut head, xid, procedure, credentials);
+        head
+    }
+
+    /// Queues a call with this head; the slot's place in it, and its file.
+    fn queue(
+        &mut self,
+        index: u16,
+        mut head: Vec<u8>,
+        (slot_at, file): (usize, Option<CallFile>),
+        payload: NfsPayload,
+    ) {
         finish_record(&mut head, payload.len());
         let call = &mut self.calls[usize::from(index)];
         (call.head, call.slot_at, call.file) = (head, slot_at, file);
-        self.next_check = self.next_check.min(deadline);
+        call.payload = payload;
+        self.next_check = self.next_check.min(call.deadline);
         self.waiting.push_back(index);
     }
 
@@ -390,7 +430,7 @@ impl NfsCalls {
                 CallState::Sent if call.deadline <= now => {
                     call.late = true;
                     self.timeouts += 1;
-                    self.late = Some(call.procedure);
+                    self.late = Some(call.name());
                 }
                 // It is waiting for a slot, and its time limit begins when it is sent.
                 CallState::Waiting if call.deadline <= now => {
@@ -463,5 +503,7 @@ impl NfsCalls {
 mod compound_tests;
 #[cfg(test)]
 mod file_tests;
+#[cfg(test)]
+mod lock_tests;
 #[cfg(test)]
 mod tests;

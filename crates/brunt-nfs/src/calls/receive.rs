@@ -8,9 +8,9 @@ use brunt_wire::nfs::v3::{Procedure, ResultBody, Results, Status, parse_results}
 use brunt_wire::rpc::{MARK_BYTES, RecordMark, ReplyStatus, parse};
 use brunt_wire::{Cursor, FileData, ParseError};
 
-use super::{CallState, INDEX_BITS, NfsCalls};
+use super::{Call, CallState, INDEX_BITS, NfsCalls};
 use crate::rpc::{NfsViolation, REPLY_HEAD_BYTES_MAX, bad_results, parse_reply};
-use crate::v41::{NfsOpened, NfsScratch, sequenced, translate};
+use crate::v41::{NfsOpened, NfsScratch, lock_results, sequenced, translate};
 
 /// What has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,7 +202,7 @@ impl NfsCalls {
         let call = &self.calls[usize::from(call)];
         match call.slot.as_ref().map(|slot| sequenced(body, slot)) {
             None | Some(Ok(_) | Err(ParseError::Incomplete(_))) => Ok(()),
-            Some(Err(error)) => Err(bad_results(call.procedure.name(), error)),
+            Some(Err(error)) => Err(bad_results(call.name(), error)),
         }
     }
 
@@ -258,13 +258,19 @@ impl NfsCalls {
         record: &'a [u8],
         scratch: &'a mut NfsScratch,
     ) -> Result<NfsReply<'a>, NfsViolation> {
-        let procedure = self.calls[usize::from(call)].procedure;
-        let operation = procedure.name();
+        let Call {
+            procedure, lock, ..
+        } = self.calls[usize::from(call)];
+        let operation = self.calls[usize::from(call)].name();
         let header = parse_reply(record, operation)?;
         if header.status != ReplyStatus::Success {
             return Ok(NfsReply::Refused(header.status));
         }
-        let results = self.parse(procedure, &record[header.body_at..], scratch);
+        let body = &record[header.body_at..];
+        let results = match lock {
+            Some(lock) => lock_results(lock.op, body),
+            None => self.parse(procedure, body, scratch),
+        };
         let (results, end) = results.map_err(|error| bad_results(operation, error))?;
         if let ResultBody::Read { count, data, .. } = results.body {
             self.check_read(call, count, data)?;

@@ -581,7 +581,7 @@ fn a_late_call_costs_the_connection() {
     calls.on_time(Nanos(5).after(TIMEOUT));
     assert_eq!(
         (calls.lost(), calls.timeouts()),
-        (Some(NfsLoss::Late(Procedure::Commit)), 1)
+        (Some(NfsLoss::Late("COMMIT")), 1)
     );
     assert!(calls.pull().is_none());
     assert_eq!(calls.detach(), [(0, NfsUnanswered::TimedOut)]);

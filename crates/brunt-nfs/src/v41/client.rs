@@ -10,13 +10,14 @@ use std::process;
 use std::time::Duration;
 
 use brunt_wire::nfs::v4::{
-    Args, Bitmap, CompoundArgs, CompoundResults, Op, ResultBody, SessionChannel, Status,
+    Args, Bitmap, CompoundArgs, CompoundResults, Op, ResultBody, SessionChannel, Stateid, Status,
     bitmap_words,
 };
 use brunt_wire::nfs::{DATA_BYTES_MAX, FileHandle};
 use brunt_wire::{Cursor, Malformed, ParseError};
 
 use super::call::begin_compound;
+use super::locks::{NfsRange, encode_lock};
 use super::opens::{NfsOpenFile, encode_open};
 use super::session::{NfsSlot, put_slot};
 use crate::rpc::REPLY_HEAD_BYTES_MAX;
@@ -212,6 +213,23 @@ impl NfsSeat {
         let object = FileHandle(&file.handle);
         Args::Putfh { object }.encode(out);
         encode_open(file.owner, file.access, true, out);
+        put_slot(out, slot_at, &slot);
+    }
+
+    /// Appends a call on the seat's slot that reclaims a lock on a file that was reclaimed. `held`: the stateid of the
+    /// owner's locks that were.
+    pub(crate) fn reclaim_lock(
+        &self,
+        file: &NfsOpenFile,
+        (owner, held): (u32, Option<&Stateid>),
+        range: NfsRange,
+        out: &mut Vec<u8>,
+    ) {
+        let slot = self.slot().expect("a session");
+        let slot_at = begin_compound(3, false, out);
+        let object = FileHandle(&file.handle);
+        Args::Putfh { object }.encode(out);
+        encode_lock(range, owner, (&file.stateid, held), true, out);
         put_slot(out, slot_at, &slot);
     }
 

@@ -1,17 +1,17 @@
-//! How a client gives back what it has on a server, without I/O: it closes its files, then ends the session
+//! How a client gives back what it has on a server, without I/O: it releases its locks, closes its files, then ends the session
 //! (DESTROY_SESSION; RFC 8881, 18.37), then gives up its id (DESTROY_CLIENTID; 18.50), which a server refuses to a client
 //! that still has a session or open files.
 //!
 //! The one rule: a call is sent when those that it must not overtake were answered, because a server executes calls on
 //! different slots, and those without a slot, in any order.
 
-use brunt_wire::nfs::v4::{Args, CompoundArgs, PROCEDURE_COMPOUND};
-use brunt_wire::nfs::{DATA_BYTES_MAX, FileHandle};
+use brunt_wire::nfs::DATA_BYTES_MAX;
+use brunt_wire::nfs::v4::{Args, CompoundArgs, PROCEDURE_COMPOUND, Stateid};
 use brunt_wire::rpc::{PROGRAM_NFS, Xid};
 
 use super::call::begin_compound;
 use super::client::NfsGrant;
-use super::opens::NfsOpenFile;
+use super::opens::{NfsClosing, NfsOpenFile};
 use super::session::{NfsSlot, put_slot};
 use crate::record::NfsRecord;
 use crate::rpc::{REPLY_HEAD_BYTES_MAX, begin_call, finish_record};
@@ -21,6 +21,7 @@ use crate::rpc::{REPLY_HEAD_BYTES_MAX, begin_call, finish_record};
 enum Stage {
     /// Calls that were begun before.
     Begun,
+    Unlock,
     Close,
     Session,
     Client,
@@ -41,7 +42,9 @@ pub struct NfsFarewell {
     stage: Stage,
     /// Records of calls that wait to be sent.
     begun: Vec<Vec<u8>>,
-    files: Vec<NfsOpenFile>,
+    /// Handles and stateids of locks and of files.
+    locks: Vec<(Vec<u8>, Stateid)>,
+    files: Vec<(Vec<u8>, Stateid)>,
     slots: Vec<NfsSlot>,
     /// Calls that were sent and not answered.
     awaited: Vec<Xid>,
@@ -57,6 +60,7 @@ impl NfsFarewell {
             credentials: credentials.to_vec(),
             stage: Stage::Begun,
             begun: Vec::new(),
+            locks: Vec::new(),
             files: Vec::new(),
             slots: Vec::new(),
             awaited: Vec::new(),
@@ -64,10 +68,18 @@ impl NfsFarewell {
         }
     }
 
-    /// Before the session ends, these files are closed on these slots, which have no calls.
+    /// Before the session ends, the locks on these files are released and the files closed on these slots, which have no
+    /// calls.
     pub(crate) fn with_files(self, files: Vec<NfsOpenFile>, slots: Vec<NfsSlot>) -> NfsFarewell {
+        let (mut locks, mut stateids) = (Vec::new(), Vec::new());
+        for file in files {
+            let held = file.locks.iter().filter(|held| !held.ranges.is_empty());
+            locks.extend(held.map(|held| (file.handle.clone(), held.stateid)));
+            stateids.push((file.handle, file.stateid));
+        }
         NfsFarewell {
-            files,
+            locks,
+            files: stateids,
             slots,
             ..self
         }
@@ -85,18 +97,32 @@ impl NfsFarewell {
     /// The records to send; `None` if that was all.
     pub fn next_calls(&mut self) -> Option<Vec<Vec<u8>>> {
         if self.stage == Stage::Begun {
-            self.stage = Stage::Close;
+            self.stage = Stage::Unlock;
             if self.is_waiting() {
                 return Some(std::mem::take(&mut self.begun));
             }
         }
         self.awaited.clear();
-        if self.stage == Stage::Close && (self.files.is_empty() || self.slots.is_empty()) {
+        if self.stage == Stage::Unlock && self.is_done(&self.locks) {
+            self.stage = Stage::Close;
+        }
+        if self.stage == Stage::Close && self.is_done(&self.files) {
             self.stage = Stage::Session;
         }
         let (session, client) = (self.grant.session, self.grant.client);
         match self.stage {
-            Stage::Begun | Stage::Close => Some(self.closes()),
+            Stage::Begun | Stage::Unlock => {
+                let mut locks = std::mem::take(&mut self.locks);
+                let records = self.ends(NfsClosing::Unlock, &mut locks);
+                self.locks = locks;
+                Some(records)
+            }
+            Stage::Close => {
+                let mut files = std::mem::take(&mut self.files);
+                let records = self.ends(NfsClosing::Close, &mut files);
+                self.files = files;
+                Some(records)
+            }
             Stage::Session => {
                 self.stage = Stage::Client;
                 let session = &session;
@@ -130,29 +156,28 @@ impl NfsFarewell {
         }
     }
 
-    /// One compound for each slot, as long as there are files.
-    fn closes(&mut self) -> Vec<Vec<u8>> {
-        // SEQUENCE, then two operations per file.
+    /// Whether a stage has nothing to do, or cannot do it.
+    fn is_done(&self, left: &[(Vec<u8>, Stateid)]) -> bool {
+        left.is_empty() || self.slots.is_empty()
+    }
+
+    /// One compound for each slot, as long as there are locks to release or files to close.
+    fn ends(&mut self, how: NfsClosing, left: &mut Vec<(Vec<u8>, Stateid)>) -> Vec<Vec<u8>> {
+        // SEQUENCE, then two operations for each.
         let count = (self.grant.operations.saturating_sub(1) / 2).max(1) as usize;
         let mut records = Vec::new();
         let mut slots = std::mem::take(&mut self.slots);
         for slot in &mut slots {
-            let rest = self.files.len().saturating_sub(count);
-            let files = self.files.split_off(rest);
-            if files.is_empty() {
+            let taken = left.split_off(left.len().saturating_sub(count));
+            if taken.is_empty() {
                 break;
             }
             records.push(self.call(|body| {
-                let count = 1 + 2 * files.len() as u32;
+                let count = 1 + 2 * taken.len() as u32;
                 let slot_at = begin_compound(count, false, body);
                 put_slot(body, slot_at, slot);
-                for NfsOpenFile {
-                    handle, stateid, ..
-                } in &files
-                {
-                    let object = FileHandle(handle);
-                    Args::Putfh { object }.encode(body);
-                    Args::Close { stateid }.encode(body);
+                for (handle, stateid) in &taken {
+                    how.encode(handle, stateid, body);
                 }
             }));
             // That of the next call on this slot.

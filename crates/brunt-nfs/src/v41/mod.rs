@@ -5,6 +5,7 @@
 //! - `reply`: its results;
 //! - `session`: slots with their sequence numbers, without I/O;
 //! - `opens`: the files that it has open;
+//! - `locks`: the locks that it has on them, and the calls for that;
 //! - `client`: how a client gets a session, keeps it across connections, and reclaims its open files after a restart of
 //!   the server;
 //! - `farewell`: how it gives all of it back;
@@ -22,6 +23,7 @@
 mod call;
 mod client;
 mod farewell;
+mod locks;
 mod opens;
 mod reply;
 mod session;
@@ -31,6 +33,8 @@ pub(crate) use call::{NfsEncoded, NfsFileAccess, access_of, encode_call, encode_
 pub(crate) use client::NfsSetupError;
 pub use client::{NfsGrant, NfsSeat};
 pub use farewell::NfsFarewell;
+pub use locks::{NfsLock, NfsLockOp, NfsRange};
+pub(crate) use locks::{begin_lock, encode_lock, encode_test, encode_unlock, lock_results, locked};
 pub use opens::NfsOpened;
 pub(crate) use opens::{
     NfsClosing, NfsFileUse, NfsOpenFile, NfsOpens, OPENS_MAX, encode_closing, encode_open,

@@ -14,6 +14,7 @@ use brunt_wire::nfs::v4::{
 };
 
 use super::call::begin_compound;
+use super::locks::{NfsHeldLocks, NfsRange, encode_unlock};
 
 /// How many files a connection keeps open, in addition to those that calls are using.
 pub(crate) const OPENS_MAX: usize = 1024;
@@ -37,6 +38,8 @@ pub(crate) struct NfsOpenFile {
     pub access: u32,
     /// Its stateid, with a sequence number of 0, which stands for the newest one (RFC 8881, 8.2.2).
     pub stateid: Stateid,
+    /// The locks on it.
+    pub locks: Vec<NfsHeldLocks>,
 }
 
 /// What a call needs to know about its file.
@@ -68,6 +71,15 @@ struct Entry {
     users: u32,
     /// It was used since the last search for a file to close.
     is_recent: bool,
+    /// The locks on it, which belong to this open.
+    locks: Vec<NfsHeldLocks>,
+}
+
+impl Entry {
+    /// Whether the file may be closed: that would release its locks.
+    fn is_free(&self) -> bool {
+        self.users == 0 && self.locks.iter().all(|held| held.ranges.is_empty())
+    }
 }
 
 /// The table; see the module.
@@ -155,6 +167,7 @@ impl NfsOpens {
             access: 0,
             users: 0,
             is_recent: false,
+            locks: Vec::new(),
         };
         let victim = (self.entries.len() >= self.limit)
             .then(|| self.victim())
@@ -171,14 +184,14 @@ impl NfsOpens {
         (place as u32, closed)
     }
 
-    /// A file without users that was not used recently. Looks at each file twice at most: the first look makes it an
+    /// A file without users and locks that was not used recently. Looks at each file twice at most: the first look makes it an
     /// old one.
     fn victim(&mut self) -> Option<usize> {
         for _ in 0..2 * self.entries.len() {
             let place = self.hand;
             self.hand = (self.hand + 1) % self.entries.len();
             let entry = &mut self.entries[place];
-            if entry.users == 0 && !std::mem::take(&mut entry.is_recent) {
+            if entry.is_free() && !std::mem::take(&mut entry.is_recent) {
                 return Some(place);
             }
         }
@@ -196,7 +209,10 @@ impl NfsOpens {
         entry.access = match entry.stateid {
             // The same open, upgraded: the server adds up what one owner asks for (RFC 8881, 18.16.3).
             Some(known) if known == stateid => entry.access | access,
-            _ => access,
+            _ => {
+                entry.locks.clear();
+                access
+            }
         };
         entry.stateid = Some(stateid);
     }
@@ -206,7 +222,43 @@ impl NfsOpens {
         let entry = &mut self.entries[place as usize];
         if entry.stateid.as_ref() == Some(stateid) {
             (entry.stateid, entry.access) = (None, 0);
+            entry.locks.clear();
         }
+    }
+
+    /// The stateid of an owner's locks on a file.
+    pub fn held(&self, place: u32, lock_owner: u32) -> Option<Stateid> {
+        let locks = self.entries[place as usize].locks.iter();
+        let mut of_owner = locks.filter(|held| held.owner == lock_owner);
+        of_owner.next().map(|held| held.stateid)
+    }
+
+    /// The server granted an owner a lock, or released one if not `locks`; all its locks on the file have this stateid.
+    pub fn changed(
+        &mut self,
+        place: u32,
+        (lock_owner, stateid): (u32, Stateid),
+        range: NfsRange,
+        locks: bool,
+    ) {
+        let all = &mut self.entries[place as usize].locks;
+        let at = all.iter().position(|held| held.owner == lock_owner);
+        let at = at.unwrap_or_else(|| {
+            all.push(NfsHeldLocks {
+                owner: lock_owner,
+                stateid,
+                ranges: Vec::new(),
+            });
+            all.len() - 1
+        });
+        all[at].stateid = stateid;
+        all[at].change(range, locks);
+    }
+
+    /// The server no longer knows the owner's locks on the file.
+    pub fn unlocked(&mut self, place: u32, lock_owner: u32) {
+        let locks = &mut self.entries[place as usize].locks;
+        locks.retain(|held| held.owner != lock_owner);
     }
 
     /// The files that are open.
@@ -220,6 +272,7 @@ impl NfsOpens {
                 handle: handle.to_vec(),
                 access: entry.access,
                 stateid: entry.stateid?,
+                locks: entry.locks.clone(),
             })
         })
     }
@@ -232,6 +285,7 @@ impl NfsOpens {
         for file in files {
             let place = self.enter(file.owner, &file.handle, 0).place;
             self.opened(place, file.access, file.stateid);
+            self.entries[place as usize].locks = file.locks;
             self.leave(place);
         }
     }
@@ -266,10 +320,25 @@ fn open_owner(owner: u32) -> [u8; 12] {
 /// What a call without an owner does with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NfsClosing {
+    /// Releases an owner's locks, without which it cannot be closed.
+    Unlock,
     /// Closes it.
     Close,
     /// Returns a delegation that was not asked for.
     Return,
+}
+
+impl NfsClosing {
+    /// Appends two operations.
+    pub(crate) fn encode(self, handle: &[u8], stateid: &Stateid, out: &mut Vec<u8>) {
+        let object = FileHandle(handle);
+        Args::Putfh { object }.encode(out);
+        match self {
+            NfsClosing::Unlock => encode_unlock(NfsRange::WHOLE_FOR_WRITING, stateid, out),
+            NfsClosing::Close => Args::Close { stateid }.encode(out),
+            NfsClosing::Return => Args::Delegreturn { stateid }.encode(out),
+        }
+    }
 }
 
 /// Appends a compound that closes a file or returns its delegation. Returns where its slot belongs, as
@@ -281,12 +350,7 @@ pub(crate) fn encode_closing(
     out: &mut Vec<u8>,
 ) -> usize {
     let slot_at = begin_compound(3, false, out);
-    let object = FileHandle(handle);
-    Args::Putfh { object }.encode(out);
-    match how {
-        NfsClosing::Close => Args::Close { stateid }.encode(out),
-        NfsClosing::Return => Args::Delegreturn { stateid }.encode(out),
-    }
+    how.encode(handle, stateid, out);
     slot_at
 }
 
@@ -314,7 +378,7 @@ pub(crate) fn opened(body: &[u8]) -> Option<NfsOpened> {
 }
 
 /// A stateid whose sequence number stands for the newest one, because calls on a file run at the same time.
-fn newest(stateid: &Stateid) -> Stateid {
+pub(super) fn newest(stateid: &Stateid) -> Stateid {
     let mut newest = *stateid;
     newest[..4].fill(0);
     newest

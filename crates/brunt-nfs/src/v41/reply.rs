@@ -9,6 +9,7 @@
 use brunt_wire::nfs::v3::{self, FileType, Procedure, Status, Wcc};
 use brunt_wire::nfs::v4::{
     Attributes, CompoundResults, Entries, FileAttributes, Op, OpResult, ResultBody,
+    Status as Status4,
 };
 use brunt_wire::nfs::{FILE_HANDLE_V3_BYTES_MAX, FileHandle};
 use brunt_wire::{Cursor, Malformed, ParseError};
@@ -44,9 +45,48 @@ pub(crate) fn translate<'a>(
     body: &'a [u8],
     scratch: &'a mut NfsScratch,
 ) -> Result<(v3::Results<'a>, usize), ParseError> {
-    let mut cur = Cursor::new(body);
-    let reply = CompoundResults::parse(&mut cur)?;
-    let expected = operations(procedure);
+    let is_optional = |op| is_optional(procedure, op);
+    let Walked {
+        status,
+        last,
+        found,
+        end,
+    } = walk(operations(procedure), is_optional, body)?;
+    // What a file was opened for is done, even if it could not be closed.
+    let results = match status.0 == 0 || last == Some(Op::Close) {
+        true => v3::Results {
+            status: Status::OK,
+            body: succeeded(procedure, found, scratch)?,
+        },
+        false => v3::Results {
+            status: Status(status.0),
+            body: failed(procedure),
+        },
+    };
+    Ok((results, end))
+}
+
+/// A compound's results.
+pub(super) struct Walked<'a> {
+    /// The status of the whole.
+    pub(super) status: Status4,
+    /// The last operation that was executed.
+    last: Option<Op>,
+    found: Found<'a>,
+    /// Where they end.
+    pub(super) end: usize,
+}
+
+/// Reads the results of a compound with these operations, of which some may be absent.
+///
+/// # Errors
+/// The reply is truncated or malformed, or belongs to another call.
+pub(super) fn walk<'a>(
+    expected: &[Op],
+    is_optional: impl Fn(Op) -> bool,
+    body: &'a [u8],
+) -> Result<Walked<'a>, ParseError> {
+    let reply = CompoundResults::parse(&mut Cursor::new(body))?;
     let mut results = reply.operations();
     let (mut found, mut end) = (Found::default(), None);
     let mut next = 0;
@@ -60,7 +100,7 @@ pub(crate) fn translate<'a>(
             let op = expected.get(next).copied();
             let op = op.ok_or_else(|| wrong("more results than operations"))?;
             next += 1;
-            if is_result_of(op, number) || !is_optional(procedure, op) {
+            if is_result_of(op, number) || !is_optional(op) {
                 break op;
             }
         };
@@ -76,13 +116,7 @@ pub(crate) fn translate<'a>(
             result => found.main = Some(result),
         }
     }
-    let status = Status(reply.status.0);
-    let consumed = body.len() - results.rest().len();
-    // What a file was opened for is done, even if it could not be closed.
-    let is_done = expected[next..]
-        .iter()
-        .all(|op| is_optional(procedure, *op));
-    let is_ok = reply.status.0 == 0 || matches!(end, Some((Op::Close, _)));
+    let is_done = expected[next..].iter().all(|op| is_optional(*op));
     match end {
         Some((_, last)) if last != reply.status => {
             return Err(wrong(
@@ -93,17 +127,12 @@ pub(crate) fn translate<'a>(
         _ if reply.status.0 == 0 && !is_done => return Err(wrong("fewer results than operations")),
         _ => {}
     }
-    let results = match is_ok {
-        true => v3::Results {
-            status: Status::OK,
-            body: succeeded(procedure, found, scratch)?,
-        },
-        false => v3::Results {
-            status,
-            body: failed(procedure),
-        },
-    };
-    Ok((results, consumed))
+    Ok(Walked {
+        status: reply.status,
+        last: end.map(|(op, _)| op),
+        found,
+        end: body.len() - results.rest().len(),
+    })
 }
 
 fn wrong(what: &'static str) -> ParseError {

@@ -17,6 +17,7 @@ use brunt_wire::nfs::v3::{Args, ResultBody, SetAttributes, StableHow, Status};
 use crate::ganesha::{
     Capture, a_restart_is_survived, conforms, directories_change, list, open, refusal,
 };
+use crate::locker::{LOCK, Locker, TEST, UNLOCK};
 use crate::server::{NFS_PORT, Server, need, run};
 use crate::suite::Bench;
 
@@ -158,6 +159,58 @@ fn open_files_are_reclaimed_after_a_restart() {
             .any(|list| list.split(',').all(|one| one == "0")),
         "{statuses:?}"
     );
+}
+
+/// A lock excludes another owner until it is released. One that is still held at the end doesn't keep the file open.
+#[test]
+fn locks_exclude_other_owners() {
+    if !need(&[("tshark", "tshark")]) {
+        return;
+    }
+    let Some(server) = Server::within("ganesha41::locks_exclude_other_owners") else {
+        return;
+    };
+    fs::write(server.export().join("file"), [7; 5000]).unwrap();
+    let (mut nfs, root) = conversation(&server);
+    let handle = list(&mut nfs, &root)["file"].clone().unwrap();
+    drop(nfs);
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let file = folder.path().join("capture.pcapng");
+    let capture = Capture::start(&file);
+    {
+        let backend = open(&server.url41("", "uid=0&gid=0"));
+        let mut locker = Locker::new(&*backend, &handle);
+        const DENIED: u32 = 10010;
+        for (op, kind, owner, status) in [
+            (LOCK, 2, 0, 0),
+            (LOCK, 2, 1, DENIED),
+            (TEST, 1, 1, DENIED),
+            (TEST, 2, 0, 0),
+            (UNLOCK, 2, 0, 0),
+            (LOCK, 1, 1, 0),
+            (LOCK, 3, 0, 0),
+            (LOCK, 2, 0, DENIED),
+            (UNLOCK, 1, 1, 0),
+            (LOCK, 4, 0, 0),
+            // It has none.
+            (UNLOCK, 1, 2, 10025),
+        ] {
+            let found = locker.ask(op, kind, owner);
+            assert_eq!(found, status, "{op} {kind} {owner}");
+        }
+    }
+    capture.stop();
+    assert_given_back(&file);
+    let malformed = ask(&file, "_ws.malformed || rpc.fragment.error", "frame.number");
+    assert_eq!(malformed, [""; 0]);
+    let calls = |number: u32| {
+        let filter = format!("nfs.opcode == {number} && rpc.msgtyp == 0");
+        ask(&file, &filter, "nfs.locktype4").join(" ")
+    };
+    assert_eq!([calls(12), calls(13)], ["2 2 1 3 2 4", "1 2"]);
+    // The last one releases what is held at the end.
+    assert_eq!(calls(14), "2 1 1 2");
 }
 
 /// A field of all packets of a capture that match.

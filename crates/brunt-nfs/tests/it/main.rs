@@ -3,6 +3,7 @@
 mod ganesha;
 mod ganesha41;
 mod hostile;
+mod locker;
 mod server;
 mod sink;
 #[path = "../../../brunt-block/tests/it/suite.rs"]

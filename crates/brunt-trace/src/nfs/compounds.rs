@@ -3,23 +3,29 @@
 //! Each operation that does something to a file or directory is a call; those of one compound follow each other, spread
 //! evenly over the time that the compound took. A GETATTR is one only if its compound has no other, because replies of
 //! NFSv3 contain attributes anyway. SEQUENCE and operations that carry handles from one to the next are part of those
-//! that they are for. If one of them fails, so does the operation that needs it: NFSv3 has both in one call.
+//! that they are for. If one of them fails, so does the operation that needs it: NFSv3 has both in one call. Operations on
+//! locks (`locks`) have no procedure of NFSv3, but rows with their arguments.
 //!
 //! The rule: each operation of a compound is a call, part of one, or counted with the reason why not, so that each
 //! compound adds something.
+
+mod locks;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use brunt_lake::Batch;
 
+use self::locks::{LockOwners, StepLock};
 use super::{
-    NfsTrace, NfsTraceAttributes, NfsTraceCall, NfsTraceEntry, NfsTraceListing, NfsTraceName,
-    NfsTraceSet, RowsByCall, Texts, number, set_time,
+    NfsTrace, NfsTraceAttributes, NfsTraceCall, NfsTraceEntry, NfsTraceListing, NfsTraceLock,
+    NfsTraceName, NfsTraceSet, RowsByCall, Texts, number, set_time,
 };
 use crate::tables::int;
 
 /// Numbers of NFSv3's procedures (RFC 1813).
 mod procedure {
+    /// Stands for operations on locks.
+    pub const NULL: u32 = 0;
     pub const GETATTR: u32 = 1;
     pub const SETATTR: u32 = 2;
     pub const LOOKUP: u32 = 3;
@@ -56,6 +62,7 @@ const UNEXECUTED: &str =
     "NFSv4 operations that the server did not execute, because one before them failed";
 const HANDLES: &str = "NFSv4 compounds that only carry handles";
 const UNREAD: &str = "NFSv4 compounds without their operations";
+const UNKNOWN: &str = "NFSv4 operations with an undefined number";
 
 /// A compound.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +101,7 @@ pub(super) struct CompoundStep {
     verifier: u64,
     cookie: u64,
     next_cookie: Option<u64>,
+    lock: Option<StepLock>,
 }
 
 /// Attributes that one of its operations sets or returns.
@@ -131,6 +139,7 @@ pub(super) fn steps(batch: &Batch, texts: &mut Texts, rows: &mut Vec<(i64, Compo
             verifier: long("verifier").unwrap_or(0),
             cookie: long("cookie").unwrap_or(0),
             next_cookie: long("next_cookie"),
+            lock: StepLock::read(batch, row),
         };
         rows.push((batch.ints("record_id")[row], step));
     }
@@ -188,6 +197,8 @@ pub(super) struct CompoundCalls {
     accesses: Vec<(i64, u32)>,
     listings: Vec<(i64, NfsTraceListing)>,
     entries: Vec<(i64, NfsTraceEntry)>,
+    locks: Vec<(i64, NfsTraceLock)>,
+    lock_owners: LockOwners,
     /// Operations that are the client's own matter, and those for which NFSv3 has nothing.
     others: BTreeMap<String, u64>,
     without_counterpart: BTreeMap<String, u64>,
@@ -203,6 +214,8 @@ pub(super) struct CompoundCalls {
 /// Where a compound is.
 #[derive(Debug, Default)]
 struct Walker {
+    /// The client.
+    client: u32,
     /// The current file and the saved one.
     current: Option<i64>,
     saved: Option<i64>,
@@ -236,7 +249,10 @@ impl CompoundCalls {
             return self.left_out(UNREAD);
         }
         let (first, counted) = (self.calls.len(), self.counted());
-        let mut walker = Walker::default();
+        let mut walker = Walker {
+            client: compound.client,
+            ..Walker::default()
+        };
         let mut progress = match compound.is_refused(&steps) {
             true => Progress::Stopped,
             false => Progress::Executing,
@@ -459,14 +475,21 @@ impl CompoundCalls {
                 self.names.push((record, name));
             }
             "READDIR" => self.list(step, list, file),
+            "LOCK" | "LOCKT" | "LOCKU" => self.lock(step, file, walker),
+            "UNKNOWN" => self.without_counterpart(UNKNOWN.to_string()),
             operation => {
                 if operation == "LOOKUPP" {
                     (walker.current, walker.named) = (None, None);
                 }
-                let why = format!("NFSv4 {operation}: it has no counterpart in NFSv3");
-                *self.without_counterpart.entry(why).or_default() += 1;
+                self.without_counterpart(format!(
+                    "NFSv4 {operation}: it has no counterpart in NFSv3"
+                ));
             }
         }
+    }
+
+    fn without_counterpart(&mut self, why: String) {
+        *self.without_counterpart.entry(why).or_default() += 1;
     }
 
     fn left_out(&mut self, why: &str) {
@@ -648,6 +671,7 @@ impl CompoundCalls {
         trace.accesses.extend(self.accesses);
         trace.listings.extend(self.listings);
         trace.entries.extend(self.entries);
+        trace.locks.extend(self.locks);
         trace
             .entries
             .0

@@ -43,13 +43,13 @@ pub struct NfsTraceCall {
     pub client: u32,
     /// Its AUTH_SYS credential, an index into [`NfsTrace::callers`].
     pub caller: Option<u32>,
-    /// Number of the procedure (RFC 1813).
+    /// Number of the procedure (RFC 1813); 0 with a row in [`NfsTrace::locks`] for an operation on locks.
     pub procedure: u32,
     /// The status of the reply, if it was seen.
     pub status: Option<u32>,
     /// The handle that it is about: for LINK the file, for calls with names the directory.
     pub file: Option<i64>,
-    /// Offset of READ, WRITE and COMMIT.
+    /// Offset of READ, WRITE and COMMIT, and of locks.
     pub offset_bytes: u64,
     /// Bytes that these ask for.
     pub asked_bytes: u32,
@@ -161,6 +161,19 @@ pub struct NfsTraceEntry {
     pub file: Option<i64>,
 }
 
+/// An operation on locks of NFSv4. Its offset is that of its call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NfsTraceLock {
+    /// Number of the operation (RFC 8881): 12 LOCK, 13 LOCKT, 14 LOCKU.
+    pub operation: u32,
+    /// The type (`nfs_lock_type4`).
+    pub kind: u32,
+    /// Length; `u64::MAX` up to the end of the file.
+    pub length_bytes: u64,
+    /// The lock owner's number: owners of different clients have different ones.
+    pub owner: u32,
+}
+
 /// AUTH_SYS credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NfsTraceCaller {
@@ -234,6 +247,8 @@ pub struct NfsTrace {
     pub listings: RowsByCall<NfsTraceListing>,
     /// Their entries.
     pub entries: RowsByCall<NfsTraceEntry>,
+    /// Operations on locks.
+    pub locks: RowsByCall<NfsTraceLock>,
     /// Operations that are not NFS, by protocol, and those of NFSv4 that a client does for itself, by reason.
     pub others: BTreeMap<String, u64>,
     /// Operations of NFSv4 for which NFSv3 has none, by reason.
@@ -462,6 +477,7 @@ impl NfsTrace {
                 })
             })?,
             entries: tables.entries()?,
+            locks: RowsByCall::default(),
             others: BTreeMap::new(),
             without_counterpart: BTreeMap::new(),
             damaged_parts: 0,

@@ -203,6 +203,10 @@ pub(super) const COMPOUNDS: Table = Table {
         Column::int("verifier", "Of an exclusive OPEN.").nullable(),
         Column::int("cookie", "Where a READDIR continues.").nullable(),
         Column::int("next_cookie", "Where its reply ends.").nullable(),
+        Column::int("lock_type", "Of LOCK, LOCKT and LOCKU.").nullable(),
+        Column::int("lock_bytes", "Length of the range.").nullable(),
+        Column::int("lock_owner", "A hash of the owner's name.").nullable(),
+        Column::int("lock_state", "A hash of the locks' stateid.").nullable(),
     ],
 };
 

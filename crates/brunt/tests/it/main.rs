@@ -53,6 +53,9 @@ mod netem_guest;
 mod newer_suite;
 mod nfs_kernel;
 mod nfs_load;
+#[path = "../../../brunt-nfs/tests/it/locker.rs"]
+mod nfs_locker;
+mod nfs_locks;
 mod nfs_replay;
 #[allow(dead_code)] // the rest is for the client's own tests
 #[path = "../../../brunt-nfs/tests/it/server.rs"]

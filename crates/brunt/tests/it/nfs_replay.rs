@@ -27,7 +27,7 @@ use crate::support::{TempDir, brunt, experiment, need, root, run_within, succeed
 /// The user and group of the captured traffic, which no other traffic has.
 const USER: u32 = 4711;
 
-fn folder_url(server: &Server, folder: &str, user: u32) -> String {
+pub fn folder_url(server: &Server, folder: &str, user: u32) -> String {
     let export = server.export();
     format!(
         "nfs://127.0.0.1:{NFS_PORT}{}/?mountport={MOUNT_PORT}&uid={user}&gid={user}",

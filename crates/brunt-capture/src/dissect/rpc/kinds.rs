@@ -71,7 +71,7 @@ const NAMES: [&str; V4_FROM + v4_only()] = {
 };
 
 /// The corresponding operations in workloads and results.
-const OPS: [OperationInfo; 24] = [
+const OPS: [OperationInfo; 27] = [
     OperationInfo::of("READ", OpKind::Read),
     OperationInfo::of("READ_PLUS", OpKind::Read),
     OperationInfo::of("WRITE", OpKind::Write),
@@ -96,6 +96,9 @@ const OPS: [OperationInfo; 24] = [
     OperationInfo::of("FSSTAT", OpKind::FileSystem),
     OperationInfo::of("FSINFO", OpKind::FileSystem),
     OperationInfo::of("PATHCONF", OpKind::FileSystem),
+    OperationInfo::of("LOCK", OpKind::Lock),
+    OperationInfo::of("LOCKT", OpKind::TestLock),
+    OperationInfo::of("LOCKU", OpKind::Unlock),
 ];
 
 /// All kinds, by number.

@@ -58,7 +58,7 @@ fn weights_are_met() {
     }
     for op in OPS {
         let (found, wanted) = (
-            f64::from(counts[&(op as u8)]) / count as f64,
+            f64::from(counts.get(&(op as u8)).copied().unwrap_or(0)) / count as f64,
             mix.weight(op) / 100.0,
         );
         // Creations and removals balance each other within bounds.
@@ -110,6 +110,30 @@ fn names_never_collide() {
             }
             assert!(names.len() <= 10, "{mix}");
         }
+    }
+}
+
+/// A file is locked once at a time, and the oldest lock is released, after the request that makes it.
+#[test]
+fn locks_never_collide() {
+    for (mix, most) in [("lock = 2, locku = 1", 5), ("locku = 1", 1)] {
+        let workload = workload(&format!("nfs = {{ names = 5, mix = {{ {mix} }} }}"));
+        let mut held = VecDeque::new();
+        let mut longest = 0;
+        for drawn in draw(&mut requests(&workload, 1, 0), 2000) {
+            let (op, code) = call(&drawn.planned);
+            let file = code.unwrap().number;
+            if op == NfsOp::Lock {
+                assert!(held.iter().all(|(locked, _)| *locked != file));
+                assert!(drawn.makes && drawn.after.is_none());
+                held.push_back((file, drawn.planned.index));
+            } else {
+                let (oldest, made_by) = held.pop_front().unwrap();
+                assert_eq!((oldest, Some(made_by)), (file, drawn.after));
+            }
+            longest = longest.max(held.len());
+        }
+        assert_eq!(longest, most, "{mix}");
     }
 }
 

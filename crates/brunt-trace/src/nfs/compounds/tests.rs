@@ -14,19 +14,23 @@ fn compound(calls: &mut CompoundCalls, steps: Vec<CompoundStep>) {
     compound_with(calls, Some(0), steps);
 }
 
-fn compound_with(calls: &mut CompoundCalls, status: Option<u32>, steps: Vec<CompoundStep>) {
-    let steps: Vec<CompoundStep> = (0..)
-        .zip(steps)
-        .map(|(position, step)| CompoundStep { position, ..step })
-        .collect();
-    let compound = Compound {
+fn of_client_4(status: Option<u32>) -> Compound {
+    Compound {
         record: 1,
         start_ns: 1000,
         end_ns: Some(1300),
         client: 4,
         caller: Some(5),
         status,
-    };
+    }
+}
+
+fn compound_with(calls: &mut CompoundCalls, status: Option<u32>, steps: Vec<CompoundStep>) {
+    let steps: Vec<CompoundStep> = (0..)
+        .zip(steps)
+        .map(|(position, step)| CompoundStep { position, ..step })
+        .collect();
+    let compound = of_client_4(status);
     let of_reply = CompoundAttributes {
         position: steps.len().saturating_sub(1) as u32,
         file: Some(90),
@@ -178,8 +182,49 @@ fn what_is_no_call_is_counted() {
         calls.others,
         others.map(|(why, count)| (why.to_string(), count)).into()
     );
-    let lock = "NFSv4 LOCK: it has no counterpart in NFSv3".to_string();
+    // In traces of older versions.
+    let lock = "NFSv4 LOCK: arguments not captured".to_string();
     assert_eq!(calls.without_counterpart, BTreeMap::from([(lock, 1)]));
+}
+
+/// An owner is known by its name, then by the stateid of its locks; that of another client is another one.
+#[test]
+fn operations_on_locks_have_their_owners() {
+    let mut calls = CompoundCalls::default();
+    let mut lock = |client, operation, owner, state| {
+        let lock = StepLock {
+            kind: 2,
+            length_bytes: 100,
+            owner,
+            state,
+        };
+        let step = CompoundStep {
+            lock: Some(lock),
+            offset_bytes: 8,
+            ..step(operation, Some(90), None)
+        };
+        let compound = Compound {
+            client,
+            ..of_client_4(Some(0))
+        };
+        calls.add(&compound, vec![&step], &[]);
+        let (record, row) = *calls.locks.last().expect("a lock");
+        let call = calls.calls.last().expect("a call");
+        assert_eq!((call.record, call.procedure), (record, procedure::NULL));
+        assert_eq!((call.file, call.offset_bytes), (Some(90), 8));
+        assert_eq!((row.kind, row.length_bytes), (2, 100));
+        (row.operation, row.owner)
+    };
+    assert_eq!(lock(0, "LOCK", Some(5), Some(50)), (12, 0));
+    assert_eq!(lock(0, "LOCK", None, Some(50)), (12, 0));
+    assert_eq!(lock(0, "LOCK", Some(6), Some(60)), (12, 1));
+    assert_eq!(lock(1, "LOCK", Some(5), Some(70)), (12, 2));
+    assert_eq!(lock(0, "LOCKT", Some(6), None), (13, 1));
+    assert_eq!(lock(0, "LOCKU", None, Some(50)), (14, 0));
+    // Its LOCK was not captured, then seen on another file.
+    assert_eq!(lock(0, "LOCKU", None, Some(80)), (14, 3));
+    assert_eq!(lock(0, "LOCK", Some(6), Some(61)), (12, 1));
+    assert_eq!(lock(0, "LOCKU", None, Some(61)), (14, 1));
 }
 
 /// In NFSv3 the handle is an argument of the call, which fails with its status.
@@ -295,7 +340,8 @@ fn no_operation_is_lost() {
         "TEST_STATEID",
         "VERIFY",
         "WRITE",
-        "an unknown one",
+        "UNKNOWN",
+        "one of a later version",
     ];
     for operation in all {
         for name in [None, Some(1)] {

@@ -17,7 +17,10 @@ pub const COMPOUNDS: Table = Table {
     columns: &[
         RECORD,
         Column::int("position", "Position in the compound, from 0."),
-        Column::text("operation", "Name of the operation."),
+        Column::text(
+            "operation",
+            "Name of the operation; UNKNOWN if its number is not defined. Those after it are not parsed.",
+        ),
         FILE.nullable(),
         Column::int(
             "offset_bytes",
@@ -59,8 +62,8 @@ pub const COMPOUNDS: Table = Table {
             "argument",
             "ACCESS: requested bits, as in `accesses`; WRITE: requested stability, as in \
              `transfers`; CREATE: the type, as in `attributes`; OPEN: how it creates the file: 0 \
-             unchecked, 1 guarded, 2 exclusive, 3 exclusive with attributes. Null for others, and \
-             for an OPEN that doesn't create.",
+             unchecked, 1 guarded, 2 exclusive, 3 exclusive with attributes; UNKNOWN: the \
+             operation's number. Null for others, and for an OPEN that doesn't create.",
         )
         .nullable(),
         Column::int("verifier", "Exclusive OPEN: the verifier.")
@@ -72,6 +75,31 @@ pub const COMPOUNDS: Table = Table {
         Column::int(
             "next_cookie",
             "READDIR: cookie of the last entry in the reply; null if it has none.",
+        )
+        .coded(Coding::Plain)
+        .nullable(),
+        Column::int(
+            "lock_type",
+            "LOCK, LOCKT, LOCKU: 1 read, 2 write, 3 read and 4 write if the client waits. Null for \
+             others.",
+        )
+        .nullable(),
+        Column::int(
+            "lock_bytes",
+            "LOCK, LOCKT, LOCKU: length of the range; 9223372036854775807 up to the end of the \
+             file. Null for others.",
+        )
+        .nullable(),
+        Column::int(
+            "lock_owner",
+            "LOCK, LOCKT: a hash of the lock owner's name; null if the call has a stateid instead.",
+        )
+        .coded(Coding::Plain)
+        .nullable(),
+        Column::int(
+            "lock_state",
+            "LOCK, LOCKU: a hash of the stateid of the owner's locks on the file, in the call or \
+             else in the reply. Null for others.",
         )
         .coded(Coding::Plain)
         .nullable(),
@@ -164,6 +192,9 @@ pub const COMPOUND_ATTRIBUTES: Table = Table {
     ],
 };
 
+/// The name of operations that have none.
+const UNKNOWN: &str = "UNKNOWN";
+
 struct CompoundsTable;
 
 impl Tabled for CompoundsTable {
@@ -253,8 +284,58 @@ fn detail(step: &v4::CompoundStep<'_>) -> StepDetail {
                 ..none
             }
         }
+        v4::Args::Unknown(number) => argument(number),
         _ => none,
     }
+}
+
+/// The lock of LOCK, LOCKT or LOCKU.
+#[derive(Clone, Copy)]
+struct StepLock {
+    kind: u32,
+    bytes: u64,
+    owner: Option<u64>,
+    state: Option<u64>,
+}
+
+fn lock(step: &v4::CompoundStep<'_>) -> Option<StepLock> {
+    let named = |owner: &[u8]| Some(XxHash3_64::oneshot(owner));
+    // Without the sequence number, which changes with each lock.
+    let state_of = |stateid: &v4::Stateid| XxHash3_64::oneshot(&stateid[4..]);
+    let granted = match step.result.map(|result| result.body) {
+        Some(v4::ResultBody::State { stateid }) => Some(state_of(stateid)),
+        _ => None,
+    };
+    let (kind, bytes, owner, state) = match step.args {
+        v4::Args::Lock {
+            kind,
+            length,
+            locker,
+            ..
+        } => match locker {
+            v4::Locker::New { owner, .. } => (kind, length, named(owner), granted),
+            v4::Locker::Old(held) => (kind, length, None, Some(state_of(held))),
+        },
+        v4::Args::Lockt {
+            kind,
+            length,
+            owner,
+            ..
+        } => (kind, length, named(owner), None),
+        v4::Args::Locku {
+            kind,
+            length,
+            stateid,
+            ..
+        } => (kind, length, None, Some(state_of(stateid))),
+        _ => return None,
+    };
+    Some(StepLock {
+        kind,
+        bytes,
+        owner,
+        state,
+    })
 }
 
 /// The type of what CREATE creates, as in `attributes`.
@@ -328,7 +409,7 @@ impl Nfs4Tables {
         let id = common.number(operation.record_id);
         let server = operation.peers.server.address;
         for (position, step) in (0..).zip(v4::Walk::new(call, reply)) {
-            let Some(op) = step.args.op() else { break };
+            let op = step.args.op();
             let place = match (step.args, step.result.map(|result| result.body)) {
                 (v4::Args::Putfh { object }, _) => Some(object),
                 (_, Some(v4::ResultBody::Getfh { object })) => Some(object),
@@ -336,7 +417,7 @@ impl Nfs4Tables {
             };
             let file = place.map(|handle| files.handle(server, handle, common));
             let saved = match op {
-                v4::Op::Rename | v4::Op::Link => step.saved.handle(),
+                Some(v4::Op::Rename | v4::Op::Link) => step.saved.handle(),
                 _ => None,
             };
             let saved = saved.map(|handle| files.handle(server, handle, common));
@@ -390,7 +471,7 @@ impl Nfs4Tables {
 
     fn record_step(
         &mut self,
-        (id, position, op): (i64, i64, v4::Op),
+        (id, position, op): (i64, i64, Option<v4::Op>),
         step: &v4::CompoundStep<'_>,
         (file, saved): (Option<i64>, Option<i64>),
         common: &mut Common,
@@ -400,11 +481,14 @@ impl Nfs4Tables {
                 (Some(offset), Some(u64::from(count)))
             }
             v4::Args::Write { offset, data, .. } => (Some(offset), Some(u64::from(data.len))),
+            v4::Args::Lock { offset, .. }
+            | v4::Args::Lockt { offset, .. }
+            | v4::Args::Locku { offset, .. } => (Some(offset), None),
             v4::Args::Readdir { max_count, .. } => (None, Some(u64::from(max_count))),
             _ => (None, None),
         };
         let [name, new_name] = names(step);
-        let detail = detail(step);
+        let (detail, lock) = (detail(step), lock(step));
         let moved = match step.result.map(|result| result.body) {
             Some(v4::ResultBody::Read { data, .. }) => Some(u64::from(data.len)),
             Some(v4::ResultBody::Write { count, .. }) => Some(u64::from(count)),
@@ -415,7 +499,7 @@ impl Nfs4Tables {
             .row(self.compounds)
             .int(id)
             .int(position)
-            .text(op.name())
+            .text(op.map_or(UNKNOWN, v4::Op::name))
             .int_or_null(file)
             .count_or_null(offset)
             .count_or_null(asked)
@@ -428,6 +512,10 @@ impl Nfs4Tables {
             .int_or_null(detail.verifier.map(|verifier| hide.number(verifier)))
             .int_or_null(detail.cookie.map(|cookie| hide.number(cookie)))
             .int_or_null(detail.next_cookie.map(|cookie| hide.number(cookie)))
+            .int_or_null(lock.map(|lock| lock.kind.into()))
+            .count_or_null(lock.map(|lock| lock.bytes))
+            .int_or_null(lock.and_then(|lock| Some(hide.number(lock.owner?))))
+            .int_or_null(lock.and_then(|lock| Some(hide.number(lock.state?))))
             .end();
     }
 
