@@ -2,12 +2,13 @@
 //! for.
 //!
 //! A call waits for an earlier one that had ended before it began in the trace, if both refer to the same name, or one
-//! of them creates or removes an object that the other uses. An operation on locks waits for earlier ones that changed the
-//! locks on the file, and one that changes them for those that used them. Calls that ran at the same time don't wait for each other.
+//! of them creates or removes an object that the other uses. An operation on locks waits for earlier ones that changed
+//! the locks on the file, and one that changes them for those that used them. Calls that ran at the same time don't wait
+//! for each other.
 //!
 //! The rule: each call of the trace is either in the plan or counted with the reason for leaving it out.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use brunt_nfs::v41::{NfsLockOp, NfsRange};
 use brunt_result::OpKind;
@@ -20,7 +21,7 @@ use super::layout::TreeLayout;
 use super::namespace::{CallObjects, NONE, Namespace};
 
 /// A call that removes a name or an object waits for at most this many earlier users of it, the latest ones.
-const USERS_MAX: usize = 16;
+const USERS_MAX: usize = 4096;
 const NOT_SYNC: u32 = 10002;
 /// The rights of ACCESS (RFC 1813, 3.3.4). NFSv4.2 has more, for extended attributes (RFC 8276), which servers refuse in
 /// other versions.
@@ -276,7 +277,7 @@ struct Ended {
 #[derive(Debug, Default)]
 struct History {
     changed: Option<Ended>,
-    users: Vec<Ended>,
+    users: VecDeque<Ended>,
 }
 
 #[derive(Debug, Default)]
@@ -307,9 +308,9 @@ impl Uses {
             return;
         }
         if history.users.len() == USERS_MAX {
-            history.users.remove(0);
+            history.users.pop_front();
         }
-        history.users.push(me);
+        history.users.push_back(me);
     }
 }
 

@@ -508,6 +508,24 @@ fn rights_of_extended_attributes_are_not_requested() {
     assert_eq!(plan.actions[0].detail, CallDetail::Access(0x2d));
 }
 
+/// A directory is removed after all of its files, not only after the last few.
+#[test]
+fn a_directory_is_removed_after_its_files() {
+    let mut calls = Calls::default();
+    calls.named(Procedure::Mkdir, (ROOT, "d"), 0, Some(2));
+    let names: Vec<String> = (0..100).map(|file| format!("f{file}")).collect();
+    for (name, file) in names.iter().zip(3..) {
+        calls.named(Procedure::Create, (2, name), 0, Some(file));
+    }
+    for name in &names {
+        calls.named(Procedure::Remove, (2, name), 0, None);
+    }
+    let plan = calls.named(Procedure::Rmdir, (ROOT, "d"), 0, None).plan();
+    let removals: Vec<u32> = (101..201).collect();
+    let waits = plan.waits_of(201);
+    assert!(removals.iter().all(|one| waits.contains(one)), "{waits:?}");
+}
+
 /// Locks of a file are granted, denied and released in the order of the trace. What was locked before it can't be
 /// released.
 #[test]

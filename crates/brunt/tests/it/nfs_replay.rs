@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use brunt_block::open_url_with;
@@ -84,10 +84,17 @@ fn replay_command(trace: &Path, url: &str, options: &[&str]) -> Command {
     command
 }
 
-pub fn replay(trace: &Path, url: &str, options: &[&str]) -> Value {
+/// The output and the result of a replay, however faithful it is.
+pub fn attempt(trace: &Path, url: &str, options: &[&str]) -> (Output, Value) {
     let output = run_within(&mut replay_command(trace, url, options), 120);
+    let result = serde_json::from_slice(&output.stdout).expect("JSON");
+    (output, result)
+}
+
+/// The result of a replay that is faithful, except that calls may be late.
+pub fn replay(trace: &Path, url: &str, options: &[&str]) -> Value {
+    let (output, result) = attempt(trace, url, options);
     let text = String::from_utf8_lossy(&output.stderr);
-    let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     // On a busy machine, calls are late.
     let mut reasons = result["fidelity"]["reasons"]
         .as_array()
