@@ -378,8 +378,8 @@ impl NfsConversation {
         self.set_up(Op::ReclaimComplete, &call, |body| seat.on_begin(body))
     }
 
-    /// Opens the files again that were open before the server restarted, with their locks, as long as it allows that. What it refuses is
-    /// opened by the next call that needs it.
+    /// Opens the files again that were open before the server restarted, with their locks, as long as it allows that. What
+    /// it refuses is opened by the next call that needs it; locks that it refuses are lost.
     fn reclaim(&mut self, seat: &mut NfsSeat) -> Result<(), NfsConnectError> {
         let mut reclaimed = Vec::new();
         for mut file in seat.take_opens() {

@@ -300,8 +300,8 @@ impl WireBench {
                 .map(|_| said)
                 .unwrap_or_default()
         });
-        let is_ready = |pid| sockets::captures_on(pid, &self.on);
-        if let Err(error) = sockets::wait_for(&mut child.0, "brunt capture", is_ready) {
+        if let Err(error) = sockets::wait_for(&mut child.0, "brunt capture", sockets::is_capturing)
+        {
             drop(child);
             let said = said.join().unwrap_or_default();
             return Err(BenchError::failed(format!("{error}: {}", said.trim())));
