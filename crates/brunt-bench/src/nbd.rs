@@ -267,8 +267,7 @@ fn start_nbdkit(socket: &Path) -> io::Result<Guarded> {
     let mut command = peers::command("nbdkit");
     command.args(["-f", "-U"]).arg(socket).args(["null", SIZE]);
     let mut child = command.stdout(Stdio::null()).start()?;
-    let look = |_| sockets::is_path_listening(socket).then_some(());
-    let ready = sockets::wait_for(&mut child, "nbdkit", look);
+    let ready = sockets::wait_for_path(&mut child, "nbdkit", socket);
     let child = Guarded::of(child);
     ready.map(|()| child).map_err(io::Error::other)
 }
@@ -285,8 +284,7 @@ impl OwnNbdServer {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .start()?;
-        let look = |_| sockets::is_path_listening(socket).then_some(());
-        let ready = sockets::wait_for(&mut child, "brunt target", look);
+        let ready = sockets::wait_for_path(&mut child, "brunt target", socket);
         let server = OwnNbdServer(child);
         ready.map(|()| server).map_err(io::Error::other)
     }

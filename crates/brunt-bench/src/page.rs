@@ -168,22 +168,14 @@ impl PageBench {
             .stderr(Stdio::piped());
         let mut run = PageRun(command.start().map_err(BenchError::failed)?);
         let threads = PageThreads::of(run.0.id());
-        let mut stderr = run.0.stderr.take().expect("piped");
-        let rest = std::thread::spawn(move || {
-            let mut text = String::new();
-            stderr
-                .read_to_string(&mut text)
-                .map(|_| text)
-                .unwrap_or_default()
-        });
+        let rest = sockets::drained(run.0.stderr.take().expect("piped"));
         let mut viewers = Vec::new();
         if side > 0 {
             let address = match sockets::wait_for(&mut run.0, "a run", sockets::listens_on) {
                 Ok(address) => address,
                 Err(error) => {
                     drop(run);
-                    let messages = rest.join().unwrap_or_default();
-                    return Err(BenchError::failed(format!("{error}: {}", messages.trim())));
+                    return Err(sockets::with_printed(&error, rest));
                 }
             };
             let count = if side == 2 { self.viewers } else { 0 };

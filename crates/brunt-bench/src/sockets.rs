@@ -5,9 +5,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::process::Child;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::BenchError;
@@ -16,6 +18,22 @@ use crate::BenchError;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Interval between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Reads what a program prints to its end, in a thread, so that the program never waits for a full pipe.
+pub fn drained(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        pipe.read_to_string(&mut text)
+            .map(|_| text)
+            .unwrap_or_default()
+    })
+}
+
+/// An error of a program that has ended, with what it printed.
+pub fn with_printed(error: &BenchError, printed: JoinHandle<String>) -> BenchError {
+    let printed = printed.join().unwrap_or_default();
+    BenchError::failed(format!("{error}: {}", printed.trim()))
+}
 
 /// Waits until a look at a process finds what shows that it is ready.
 ///
@@ -51,9 +69,17 @@ pub fn listens_on(pid: u32) -> Option<SocketAddrV4> {
     listening.find_map(|(address, inode)| own.contains(&inode).then_some(address))
 }
 
+/// Waits until a server listens on a path.
+///
+/// # Errors
+/// As for [`wait_for`].
+pub fn wait_for_path(child: &mut Child, what: &str, socket: &Path) -> Result<(), BenchError> {
+    wait_for(child, what, |_| is_path_listening(socket).then_some(()))
+}
+
 /// Whether a server listens on a path, which exists slightly before that. A trial connection would make nbdkit print an
 /// error.
-pub fn is_path_listening(socket: &Path) -> bool {
+fn is_path_listening(socket: &Path) -> bool {
     // __SO_ACCEPTCON in the fourth column (proc(5)).
     let end = format!(" {}", socket.display());
     let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();

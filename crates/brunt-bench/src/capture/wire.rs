@@ -291,20 +291,11 @@ impl WireBench {
         let piped = command.stdin(Stdio::null()).stdout(Stdio::piped());
         let started = piped.stderr(Stdio::piped()).spawn();
         let mut child = RunningCapture(started.map_err(BenchError::failed)?);
-        let mut notes = child.0.stderr.take().expect("piped");
-        // Its status lines must not fill the pipe.
-        let said = std::thread::spawn(move || {
-            let mut said = String::new();
-            notes
-                .read_to_string(&mut said)
-                .map(|_| said)
-                .unwrap_or_default()
-        });
+        let said = sockets::drained(child.0.stderr.take().expect("piped"));
         if let Err(error) = sockets::wait_for(&mut child.0, "brunt capture", sockets::is_capturing)
         {
             drop(child);
-            let said = said.join().unwrap_or_default();
-            return Err(BenchError::failed(format!("{error}: {}", said.trim())));
+            return Err(sockets::with_printed(&error, said));
         }
         let sent = send();
         std::thread::sleep(SETTLE);
