@@ -111,18 +111,8 @@ impl NfsFarewell {
         }
         let (session, client) = (self.grant.session, self.grant.client);
         match self.stage {
-            Stage::Begun | Stage::Unlock => {
-                let mut locks = std::mem::take(&mut self.locks);
-                let records = self.ends(NfsClosing::Unlock, &mut locks);
-                self.locks = locks;
-                Some(records)
-            }
-            Stage::Close => {
-                let mut files = std::mem::take(&mut self.files);
-                let records = self.ends(NfsClosing::Close, &mut files);
-                self.files = files;
-                Some(records)
-            }
+            Stage::Begun | Stage::Unlock => Some(self.ends(NfsClosing::Unlock)),
+            Stage::Close => Some(self.ends(NfsClosing::Close)),
             Stage::Session => {
                 self.stage = Stage::Client;
                 let session = &session;
@@ -162,12 +152,16 @@ impl NfsFarewell {
     }
 
     /// One compound for each slot, as long as there are locks to release or files to close.
-    fn ends(&mut self, how: NfsClosing, left: &mut Vec<(Vec<u8>, Stateid)>) -> Vec<Vec<u8>> {
+    fn ends(&mut self, how: NfsClosing) -> Vec<Vec<u8>> {
         // SEQUENCE, then two operations for each.
         let count = (self.grant.operations.saturating_sub(1) / 2).max(1) as usize;
         let mut records = Vec::new();
         let mut slots = std::mem::take(&mut self.slots);
         for slot in &mut slots {
+            let left = match how {
+                NfsClosing::Unlock => &mut self.locks,
+                _ => &mut self.files,
+            };
             let taken = left.split_off(left.len().saturating_sub(count));
             if taken.is_empty() {
                 break;

@@ -53,7 +53,7 @@ pub(crate) fn translate<'a>(
         end,
     } = walk(operations(procedure), is_optional, body)?;
     // What a file was opened for is done, even if it could not be closed.
-    let results = match status.0 == 0 || last == Some(Op::Close) {
+    let results = match status == Status4::OK || last == Some(Op::Close) {
         true => v3::Results {
             status: Status::OK,
             body: succeeded(procedure, found, scratch)?,
