@@ -175,7 +175,7 @@ fn a_lock_that_the_server_has_forgotten_is_made_again() {
     assert_eq!(locker.make((NfsLockOp::Lock, 0), &lost), (held, None));
     assert_eq!(locker.answer(&opened()), (OPENS, None));
     assert_eq!(locker.answer(&lost), (FIRST, Some(10025)));
-    // What is gone need not be unlocked.
+    // An unlock of lost locks isn't repeated.
     let mut locker = Locker::locked();
     let unlock = (NfsLockOp::Unlock, 0);
     let unlocks = |stateid| (Op::Locku, Some(stateid), false);

@@ -90,8 +90,8 @@ fn measured(folder: &TempDir, text: &str) -> Value {
     serde_json::from_str(&out).expect("JSON")
 }
 
-/// Reads return what was written, also in parts, because the server moves at most 64 KiB per call; and the guest finds
-/// the same data in its file.
+/// Reads return what was written, even though the server moves at most 64 KiB per call and larger requests are split. The
+/// guest's file has the same data.
 pub fn data_is_that_of_the_servers_file(folder: &TempDir, guest: &mut KernelGuest) {
     for version in VERSIONS {
         let path = format!("open/{version}/disk");
