@@ -3,10 +3,10 @@
 //!
 //! The rule: an engine is imported only if its requests go to the same place in the same way.
 
-/// How the jobs of an engine are imported.
+/// How jobs that use an engine are imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// Requests to a file or device, several at a time; io_uring does the same.
+    /// Requests to a file or device, several at a time; reproduced with io_uring.
     Queued,
     /// Requests to a file or device, one at a time.
     Synchronous,
@@ -14,9 +14,9 @@ pub enum Engine {
     Null,
     /// Requests to a LUN.
     Iscsi,
-    /// Requests to an NBD server's export, given by `uri`.
+    /// Requests to an NBD export, given by `uri`.
     Nbd,
-    /// Accesses a file or device in a way that Brunt doesn't support; the text describes it.
+    /// Accesses a file or device in a way that Brunt doesn't support; the text says how.
     Near(&'static str),
     /// Not a block load; the text describes what it does.
     Elsewhere(&'static str),
@@ -31,7 +31,7 @@ pub fn engine(name: &str) -> Engine {
         "null" | "cpp_null" => Null,
         "libiscsi" => Iscsi,
         "nbd" => Nbd,
-        "mmap" => Near("copies into and out of a mapping, so that page faults make the requests"),
+        "mmap" => Near("copies to and from mapped memory, so that page faults cause the requests"),
         "splice" => Near("moves data through pipes and the page cache"),
         "sg" | "bsg" => Near("sends SCSI commands through a generic device"),
         "io_uring_cmd" => Near("sends NVMe or SCSI commands past the block layer"),
@@ -42,12 +42,12 @@ pub fn engine(name: &str) -> Engine {
         "mtd" => Near("writes and erases raw flash"),
         "libcufile" | "libhipfile" => Near("moves data between files and the memory of a GPU"),
         "ime_psync" | "ime_psyncv" | "ime_aio" => Near("uses the DDN IME interface"),
-        "rados" => Elsewhere("reads and writes objects of a Ceph pool"),
-        "rbd" => Elsewhere("reads and writes an image of a Ceph pool"),
-        "nfs" => Elsewhere("reads and writes files of an NFS server"),
-        "gfapi" | "gfapi_async" => Elsewhere("reads and writes files of a Gluster volume"),
-        "libhdfs" => Elsewhere("reads and writes files of HDFS"),
-        "dfs" => Elsewhere("reads and writes files of DAOS"),
+        "rados" => Elsewhere("reads and writes objects in a Ceph pool"),
+        "rbd" => Elsewhere("reads and writes an image in a Ceph pool"),
+        "nfs" => Elsewhere("reads and writes files on an NFS server"),
+        "gfapi" | "gfapi_async" => Elsewhere("reads and writes files on a Gluster volume"),
+        "libhdfs" => Elsewhere("reads and writes files in HDFS"),
+        "dfs" => Elsewhere("reads and writes files in DAOS"),
         "http" => Elsewhere("reads and writes objects over HTTP"),
         "net" | "netsplice" => {
             Elsewhere("sends data over a network; see targets with serve = \"tcp\"")
@@ -56,10 +56,12 @@ pub fn engine(name: &str) -> Engine {
         "cpuio" => Elsewhere("burns processor time; see the fault cpu = 0.5"),
         "exec" => Elsewhere("runs a program"),
         "page_fault" => Elsewhere("touches memory"),
-        "falloc" | "ftruncate" => Elsewhere("allocates and truncates files and moves no data"),
-        "e4defrag" => Elsewhere("moves the extents of files"),
+        "falloc" | "ftruncate" => {
+            Elsewhere("allocates and truncates files without transferring data")
+        }
+        "e4defrag" => Elsewhere("moves extents between files"),
         "filecreate" | "filestat" | "filedelete" | "dircreate" | "dirstat" | "dirdelete" => {
-            Elsewhere("works on names only; see [filesystems.x] and its phases")
+            Elsewhere("performs metadata operations only; see [filesystems.x] and its phases")
         }
         _ => Elsewhere("is not supported"),
     }

@@ -8,7 +8,7 @@ use brunt_study::experiment::FileError;
 
 use crate::remark::Remark;
 
-/// A line of a job file, or the file as a whole.
+/// A line in a job file, or the file as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Location {
     /// The file as named on the command line or by `include`.
@@ -52,16 +52,16 @@ pub struct FioError {
     pub cause: Cause,
 }
 
-/// The problem. Match on this, not on the text.
+/// The problem. The kind of error; match on this, not on the text.
 #[derive(Debug, thiserror::Error)]
 pub enum Cause {
     /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is not UTF-8.
-    #[error("it is not a text file")]
+    /// The file is not UTF-8.
+    #[error("not a text file")]
     NotText,
-    /// It is larger than any job file.
+    /// The file exceeds the size limit for job files.
     #[error("{bytes} bytes exceed the maximum size of a job file ({limit})")]
     TooLarge {
         /// Its size.
@@ -78,11 +78,11 @@ pub enum Cause {
     /// An error in an included file.
     #[error("include: {0}")]
     Include(#[source] Box<FioError>),
-    /// The file contains no jobs, at most global options.
-    #[error("it contains no job, that is, no section such as [job]")]
+    /// The file contains no jobs, although it may contain global options.
+    #[error("contains no job, that is, no section such as [job]")]
     NoJob,
     /// A line starts with `[` but is not a section name.
-    #[error("a section is written [name]")]
+    #[error("a section header has the form [name]")]
     SectionName,
     /// `${` without `}`.
     #[error("'${{' without a matching '}}'")]
@@ -91,7 +91,7 @@ pub enum Cause {
     #[error("environment variable {0} is not set")]
     UnknownVariable(String),
     /// The value is not a valid integer expression.
-    #[error("{0}: it cannot be computed; write numbers with + - * / and parentheses")]
+    #[error("cannot evaluate {0}; use numbers, + - * / and parentheses")]
     Expression(String),
     /// An option that an experiment cannot express.
     #[error("{option}: {why}{}", lines(more))]
@@ -100,11 +100,11 @@ pub enum Cause {
         option: String,
         /// Why.
         why: String,
-        /// All others, in the order of their lines.
+        /// The other losses, in line order.
         more: Vec<Remark>,
     },
     /// All jobs use engines that cannot be imported.
-    #[error("nothing is left to import: none of its jobs is a block workload")]
+    #[error("nothing to import: none of its jobs is a block workload")]
     NothingLeft,
     /// An option has a value that cannot be translated.
     #[error("{option}={value}: write {expected}")]
@@ -113,22 +113,22 @@ pub enum Cause {
         option: String,
         /// Its value.
         value: String,
-        /// The valid values.
+        /// What a valid value looks like.
         expected: &'static str,
     },
     /// A job creates its file but does not set its size.
-    #[error("[{job}]: it sets neither a size nor a file or device that has one")]
+    #[error("[{job}]: sets neither a size nor an existing file or device")]
     NoSize {
         /// The job.
         job: String,
     },
-    /// A job for an NBD server sets no URI.
+    /// A job for an NBD server doesn't set `uri`.
     #[error("[{job}]: engine nbd needs uri=, which is not set")]
     NoUri {
         /// The job.
         job: String,
     },
-    /// A block size that no device has.
+    /// A block size that no device supports.
     #[error("[{job}]: blocks of {bytes} bytes are not a multiple of 512")]
     BlockSize {
         /// The job.
@@ -139,12 +139,12 @@ pub enum Cause {
     /// Each option is valid, but the resulting experiment is not.
     #[error("the resulting experiment is invalid: {}", .0.one_line())]
     Experiment(#[source] Box<FileError>),
-    /// A value that TOML cannot hold.
-    #[error("the experiment cannot be written: {0}")]
+    /// A value that TOML cannot represent.
+    #[error("cannot write the experiment: {0}")]
     Unwritable(#[from] toml::ser::Error),
 }
 
-/// A line for each option that cannot be imported.
+/// Returns one line per option that cannot be imported.
 fn lines(lost: &[Remark]) -> String {
     let line = |lost: &Remark| format!("\n  {}: {}: {}", lost.location, lost.key, lost.why);
     lost.iter().map(line).collect()
@@ -160,7 +160,7 @@ impl Cause {
 }
 
 impl FioError {
-    /// What the user can do about it: a sentence that starts with a verb. Does not repeat the message.
+    /// What the user can do about it: a sentence that starts with a verb. It doesn't repeat the message.
     pub fn advice(&self) -> Option<&str> {
         match &self.cause {
             Cause::Include(inner) => inner.advice(),
@@ -168,14 +168,16 @@ impl FioError {
             Cause::TooManyIncludes { .. } => {
                 Some("remove the 'include' that includes its own file")
             }
-            Cause::UnknownVariable(_) => Some("set it before brunt is started, or write the value"),
+            Cause::UnknownVariable(_) => {
+                Some("set the variable before starting brunt, or write the value")
+            }
             Cause::NoUri { .. } => {
                 Some("add uri=nbd://host/export, or uri=nbd+unix:///export?socket=PATH")
             }
             Cause::NoSize { .. } => Some("add size=1g, or a filename"),
-            Cause::Loss { .. } => Some(
-                "change it, or give --lossy: then the rest is imported, and each loss is listed",
-            ),
+            Cause::Loss { .. } => {
+                Some("change it, or pass --lossy to import the rest and list each loss")
+            }
             Cause::BlockSize { .. } => Some("write a block size such as bs=4k"),
             Cause::Experiment(error) => error.help_text(),
             _ => None,

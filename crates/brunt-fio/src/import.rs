@@ -1,5 +1,5 @@
-//! Converts a job file to an experiment: each job becomes a workload, each file or device a target. Called by
-//! `brunt import-fio`. The rule: the returned text has been parsed as an experiment.
+//! Converts a job file to an experiment: each job becomes a workload, each file or device a target. Called by `brunt
+//! import-fio`. The rule: the returned text has already been parsed as an experiment.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::translate::{self, LAY_OUT};
 pub struct Import {
     /// The experiment, which is valid.
     pub experiment: Experiment,
-    /// The text of its file, with the remarks as comments.
+    /// The text of the experiment's file, with the remarks as comments.
     pub text: String,
     /// The remarks, in line order.
     pub remarks: Vec<Remark>,
@@ -32,8 +32,8 @@ pub struct Import {
 /// Converts a job file. With `lossy`, options that an experiment cannot express are omitted with a remark.
 ///
 /// # Errors
-/// An option has a value that cannot be translated, or a job cannot be converted at all; without `lossy`, something
-/// would be lost.
+/// An option has a value that cannot be translated, or a job cannot be converted at all. Without `lossy`, also if an
+/// option cannot be expressed in an experiment.
 pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
     let all = job::read(path)?;
     let mut remarks = Vec::new();
@@ -55,7 +55,7 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
     let mut made = Vec::new();
     for job in &jobs {
         let copies = match translate::job(job, &mut remarks) {
-            // The size may be missing because of a lost option, so report that first.
+            // The size may be missing only because an option was lost, so report the loss first.
             Err(error) if matches!(error.cause, Cause::NoSize { .. }) => {
                 return Err(refuse_losses(&remarks, lossy).err().unwrap_or(error));
             }
@@ -117,11 +117,12 @@ fn place_jobs(
                 let name = together(experiment, stretch, jobs, made, remarks);
                 let why = if stretch.jobs.len() == 1 {
                     format!(
-                        "its copies run at once, as [together.{name}]: a point for each and one for all of them"
+                        "its copies run concurrently, as [together.{name}]: one point per copy and one for all of them"
                     )
                 } else {
                     format!(
-                        "runs at once with the jobs after it, as [together.{name}]: a point for each and one for all of them"
+                        "runs concurrently with the jobs after it, as [together.{name}]: one point \
+                         per job and one for all of them"
                     )
                 };
                 remarks.push(of_job(jobs[first], false, why));
@@ -131,7 +132,7 @@ fn place_jobs(
     }
     run_alone(experiment, alone);
     if phases.len() > 1 {
-        // In fio's order: a job may need data written by the previous job.
+        // In fio's order, because a job may need data written by an earlier one.
         let phase = |workload| PhaseEntry {
             workloads: vec![workload],
             ..PhaseEntry::default()
@@ -150,14 +151,14 @@ fn run_alone(experiment: &mut Experiment, mut alone: BTreeMap<String, Vec<String
     }
 }
 
-/// The names used in the experiment for a job, or for one of its copies.
+/// The names used in the experiment for a job or for one of its copies.
 struct PlacedJob {
     workload: String,
     target: String,
 }
 
 /// Adds the targets of a job's copies, unless they already exist, and their workloads. Copies share a workload unless
-/// they start in different places.
+/// they start at different offsets.
 fn add(experiment: &mut Experiment, job: &Job, copies: Vec<(String, Workload)>) -> Vec<PlacedJob> {
     let name = plain(&job.name);
     let mut own: Vec<(String, Workload)> = Vec::new();
@@ -213,8 +214,8 @@ fn unused(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
         .expect("there are more names than jobs")
 }
 
-/// Adds a group of jobs that run together, and returns its name. Adjusts their intervals so that each job starts at the
-/// start of an interval.
+/// Adds a group of jobs that run together, and returns its name. Adjusts their intervals so that the start of each
+/// job coincides with the start of an interval.
 fn together(
     experiment: &mut Experiment,
     stretch: &JobStretch,
@@ -237,8 +238,9 @@ fn together(
     {
         let (parts, name) = (&made[*index], plain(&jobs[*index].name));
         if parts.len() > 1 && *ends_group {
-            let why = "the end of one copy of this job ends the others, while other jobs continue"
-                .to_string();
+            let why =
+                "when one copy of this job ends, the others end too, while other jobs continue"
+                    .to_string();
             remarks.push(Remark {
                 key: "exitall".into(),
                 ..of_job(jobs[*index], true, why)
@@ -275,7 +277,7 @@ fn together(
     name
 }
 
-/// When measuring begins for each job's copies, counted from the start of the group.
+/// When measuring begins for the copies of each job, relative to the start of the group.
 fn begins(experiment: &Experiment, stretch: &JobStretch, made: &[Vec<PlacedJob>]) -> Vec<Duration> {
     stretch
         .jobs
@@ -288,7 +290,7 @@ fn begins(experiment: &Experiment, stretch: &JobStretch, made: &[Vec<PlacedJob>]
         .collect()
 }
 
-/// Drops ends that can only be judged for a job that runs alone.
+/// Drops end conditions that can only be evaluated for a job that runs alone.
 fn drop_ends_of_one(workload: &mut Workload, job: &Job) -> Vec<Remark> {
     let steady = workload.stop.steady.take().map(|_| "steadystate");
     let search = workload.depth_search.take().map(|_| "latency_target");
@@ -299,13 +301,14 @@ fn drop_ends_of_one(workload: &mut Workload, job: &Job) -> Vec<Remark> {
             ..of_job(
                 job,
                 true,
-                "it cannot be judged for one of several jobs that run at once".into(),
+                "cannot be evaluated for one of several concurrent jobs".into(),
             )
         })
         .collect()
 }
 
-/// The longest interval, up to the default one, that divides all time differences; zero if that would be too short.
+/// The longest interval, up to the default, that divides all differences between start times; zero if it would be too
+/// short.
 fn interval(begins: &[Duration]) -> Duration {
     let first = begins.iter().min().copied().unwrap_or_default();
     let mut nanos = Workload::default().interval.0.as_nanos() as u64;
@@ -327,7 +330,7 @@ fn interval(begins: &[Duration]) -> Duration {
     }
 }
 
-/// A remark on a whole job.
+/// Creates a remark on a whole job.
 fn of_job(job: &Job, loss: bool, why: String) -> Remark {
     Remark {
         location: job.location.clone(),
@@ -347,7 +350,7 @@ fn refuse_losses(remarks: &[Remark], lossy: bool) -> Result<(), FioError> {
     Err(Cause::Loss { option, why, more }.at(first.location))
 }
 
-/// The name with characters that need quoting in TOML or a shell replaced.
+/// The name, with characters replaced that would need quoting in TOML or a shell.
 fn plain(name: &str) -> String {
     name.chars()
         .map(|c| {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Cause, FioError, Location};
 use crate::keyword;
 
-/// Limits: the size of a job file in bytes, and the number of files that include one another.
+/// Maximum size of a job file in bytes; below it, the maximum number of files that include one another.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const INCLUDES_MAX: usize = 16;
 
@@ -17,9 +17,9 @@ pub struct Setting {
     pub key: String,
     /// The value; empty for a key without one.
     pub value: String,
-    /// Where it is written.
+    /// Where the key is written.
     pub location: Location,
-    /// A variable in it that is not set in the environment.
+    /// The first variable in the value that is not set in the environment.
     pub unset: Option<String>,
 }
 
@@ -28,9 +28,9 @@ pub struct Setting {
 pub struct Job {
     /// The name in brackets.
     pub name: String,
-    /// Where its name is written.
+    /// Where the name is written.
     pub location: Location,
-    /// In file order; if a key is repeated, only the last one.
+    /// The settings in file order; if a key is repeated, only the last one.
     pub settings: Vec<Setting>,
 }
 
@@ -55,7 +55,7 @@ pub fn read(path: &Path) -> Result<Vec<Job>, FioError> {
 struct Jobs {
     global: Vec<Setting>,
     jobs: Vec<Job>,
-    /// Whether settings belong to the last job or to `global`.
+    /// Whether settings apply to the last job or to `global`.
     in_job: bool,
     files: usize,
 }
@@ -91,7 +91,7 @@ impl Jobs {
     }
 
     fn line(&mut self, location: &Location, line: &str) -> Result<(), Cause> {
-        // As in fio, a comment can start anywhere.
+        // As in fio, a comment can start anywhere in a line.
         let line = line.split([';', '#']).next().unwrap_or_default().trim();
         if line.is_empty() {
             return Ok(());
@@ -142,7 +142,7 @@ impl Jobs {
 }
 
 impl Job {
-    /// Its settings by key.
+    /// The section's settings by key.
     pub fn by_key(&self) -> HashMap<&str, &Setting> {
         self.settings
             .iter()
@@ -155,7 +155,8 @@ impl Job {
 mod tests {
     use super::*;
 
-    /// Global sections apply to the jobs after them, includes are resolved, and line numbers are kept.
+    /// Checks that global sections apply to the jobs after them, that includes are resolved, and that line numbers
+    /// are kept.
     #[test]
     fn global_sections_apply_to_the_jobs_after_them() {
         let folder = tempfile::tempdir().unwrap();
@@ -191,7 +192,7 @@ mod tests {
         );
     }
 
-    /// An error names its file and line, even in an included file.
+    /// Checks that an error names its file and line, even in an included file.
     #[test]
     fn an_error_names_its_file_and_line() {
         let folder = tempfile::tempdir().unwrap();
@@ -204,11 +205,9 @@ mod tests {
                 "{text}: {error}"
             );
         };
-        check(
-            "[global]\nbs=4k\n",
-            "bad.fio: it contains no job",
-            |cause| matches!(cause, Cause::NoJob),
-        );
+        check("[global]\nbs=4k\n", "bad.fio: contains no job", |cause| {
+            matches!(cause, Cause::NoJob)
+        });
         check("[a\n", "bad.fio:1: a section", |cause| {
             matches!(cause, Cause::SectionName)
         });

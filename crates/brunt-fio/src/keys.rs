@@ -1,28 +1,28 @@
 //! The table of fio's keys (3.42): which are translated, which have no effect here, and why others cannot be imported.
 //!
-//! The rule: a key that is in none of the lists is a loss, and a loss refuses the job. A key that is switched off (`0`,
-//! `none`) is not a loss.
+//! The rule: a key that is in none of the lists is a loss, and a loss makes the import fail. A key that is switched
+//! off (`0`, `none`) is not a loss.
 
 use brunt_core::spelling::did_you_mean;
 
 /// How a key is imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// `translate` reads it.
+    /// Read by `translate`.
     Read,
-    /// It does not affect the measurement.
+    /// The key does not affect the measurement.
     Moot,
-    /// The experiment has the same effect by other means, which the text describes.
+    /// The experiment achieves the same effect by other means, which the text describes.
     Differs(&'static str),
     /// An experiment cannot express it; the text contains the reason and the closest equivalent.
     Cannot(&'static str),
     /// Like [`Fate::Cannot`], but only for jobs that write.
     CannotWrite(&'static str),
-    /// It is in none of the lists.
+    /// The key is in none of the lists.
     Unknown,
 }
 
-/// The canonical name of a key that has several (listed in fio(1)).
+/// The canonical name of a key that has aliases (listed in fio(1)).
 pub fn canonical(key: &str) -> &str {
     match key {
         "readwrite" => "rw",
@@ -61,8 +61,8 @@ const READ: &[&str] = &[
     "latency_target", "latency_window", "latency_percentile", "uri",
 ];
 
-/// Keys without effect here: how fio prints, logs and counts, how it creates files and memory, and how it handles
-/// errors (here, each error is counted and the run continues).
+/// Keys that have no effect here: how fio prints, logs and counts, how it allocates files and memory, and how it
+/// handles errors (here, each error is counted and the run continues).
 #[rustfmt::skip]
 const MOOT: &[&str] = &[
     "group_reporting", "new_group", "name", "description", "thread", "threads",
@@ -86,11 +86,11 @@ const MOOT: &[&str] = &[
     "verify_header_seed", "verify_state_save", "verify_backlog_batch", "ioscheduler", "cpus_allowed_policy", "numjobs_rand",
 ];
 
-/// Why a zoned device cannot be used.
+/// Why zoned devices are not supported.
 pub const ZONED: &str =
-    "zoned devices are not supported: nothing follows write pointers or resets zones";
+    "zoned devices are not supported: write pointers are not tracked and zones are not reset";
 
-/// Whether this value switches the key off. For some keys, zero is a CPU, a memory node or a byte pattern.
+/// Whether this value switches the key off. For some keys, zero is a valid CPU, memory node or byte pattern.
 pub fn is_off(key: &str, value: &str) -> bool {
     match key {
         "cpus_allowed" | "numa_cpu_nodes" | "buffer_pattern" | "verify_pattern" => false,
@@ -117,18 +117,20 @@ pub fn fate(key: &str) -> Fate {
         _ if READ.contains(&key) => Fate::Read,
         _ if MOOT.contains(&key) || PARTS.contains(&key) => Fate::Moot,
         "random_generator" => Differs("there is only one random generator, seeded by seed"),
-        "filename_format" => Differs("a job without filename has the file JOB.0.0"),
+        "filename_format" => Differs("the file of a job without filename is JOB.0.0"),
         "write_iolog" => Differs("write record_requests = true"),
-        "serialize_overlap" => Cannot("requests that overlap are not held back"),
+        "serialize_overlap" => Cannot("overlapping requests are not serialized"),
         "rate_min" | "rate_iops_min" => Cannot("compare results with brunt compare --fail-if"),
-        "max_latency" => {
-            Cannot("no single request ends a run; compare results with brunt compare --fail-if")
-        }
-        "latency_run" => Cannot("a run has one queue depth, which is found before the run"),
+        "max_latency" => Cannot(
+            "a run does not end because of a single request; compare results with brunt compare --fail-if",
+        ),
+        "latency_run" => Cannot("a run has one queue depth, which is determined before the run"),
         "file_append" | "opendir" => Cannot("a target is one file or device"),
-        "fill_device" => Cannot("a run ends by requests, bytes or time, not by a full device"),
+        "fill_device" => {
+            Cannot("a run ends by requests, bytes or time, not when the device is full")
+        }
         "sync_file_range" | "end_syncfs" | "write_barrier" => {
-            Cannot("write fsync = 100 or sync = \"dsync\", or [filesystems.x] with fsync")
+            Cannot("write fsync = 100 or sync = \"dsync\", or use [filesystems.x] with fsync")
         }
         "zonecapacity"
         | "max_open_zones"
@@ -145,21 +147,21 @@ pub fn fate(key: &str) -> Fate {
             Cannot("workers are not bound to processors or memory nodes")
         }
         "nice" => Cannot("start brunt with nice"),
-        "prio" | "prioclass" | "priohint" | "cmdprio_percentage" | "cmdprio_bssplit" => {
-            Cannot("requests have no I/O priority (for all of them: start brunt with ionice)")
-        }
+        "prio" | "prioclass" | "priohint" | "cmdprio_percentage" | "cmdprio_bssplit" => Cannot(
+            "requests have no I/O priority (to set one for all requests, start brunt with ionice)",
+        ),
         "rw_sequencer" => Cannot("each request is drawn independently"),
-        "buffer_pattern" | "zero_buffers" => {
-            CannotWrite("contents are seeded: write data = { compressible = 0.5, dedupable = 0.1 }")
-        }
+        "buffer_pattern" | "zero_buffers" => CannotWrite(
+            "contents are generated from a seed: write data = { compressible = 0.5, dedupable = 0.1 }",
+        ),
         "dedupe_mode" => {
             CannotWrite("duplicates come from 64 common blocks; write data = { dedupable = 0.5 }")
         }
         "verify_pattern" | "verify_interval" | "verify_offset" | "verify_pattern_interval" => {
-            Cannot("verified blocks carry their own address, generation and checksum")
+            Cannot("verified blocks contain their own address, generation and checksum")
         }
         "verify_backlog" => {
-            Cannot("it reads blocks back between writes; here reads are part of the workload")
+            Cannot("fio reads blocks back between writes; here reads are part of the workload")
         }
         "verify_only" | "verify_state_load" | "experimental_verify" => {
             Cannot("brunt verify checks a device against the journals of a run")
@@ -172,17 +174,17 @@ pub fn fate(key: &str) -> Fate {
             Cannot("write burst = { requests = 8, interval = \"1ms\" }")
         }
         "atomic" => Cannot("atomic writes are not supported"),
-        "flow" => Cannot("the rate of one load relative to another is not controlled"),
-        "fdp" | "dataplacement" => Cannot("writes carry no hint for their placement"),
+        "flow" => Cannot("the rate of one job relative to another is not controlled"),
+        "fdp" | "dataplacement" => Cannot("writes carry no placement hint"),
         "sprandom" => Cannot("no workload reproduces the invalid blocks of a used SSD"),
         "md_per_io_size" => Cannot(
-            "blocks have no metadata; fio has this option for engines xnvme and io_uring_cmd",
+            "blocks have no metadata; in fio, only engines xnvme and io_uring_cmd have this option",
         ),
         _ => Fate::Unknown,
     }
 }
 
-/// Why an unknown key cannot be imported.
+/// Why a key that is not in the table cannot be imported.
 pub fn unknown(key: &str) -> String {
     let known = READ.iter().chain(MOOT).copied();
     did_you_mean(key, known).unwrap_or_else(|| "it has no equivalent".into())

@@ -10,7 +10,7 @@ use crate::error::Cause;
 /// Maximum nesting of parentheses.
 const NESTING_MAX: usize = 32;
 
-/// Returns the value after substitution, and the first environment variable that is not set.
+/// Returns the value after substitution, and the first environment variable in it that is not set.
 ///
 /// # Errors
 /// A `${` is not closed, or an expression cannot be evaluated.
@@ -120,7 +120,7 @@ fn memory_mb() -> u64 {
         / 1024
 }
 
-/// The number of configured CPUs, online or not.
+/// The number of configured CPUs, including offline ones.
 fn processors() -> u64 {
     let is_processor = |name: &str| {
         name.strip_prefix("cpu")

@@ -14,29 +14,29 @@ use crate::units;
 /// Jobs that are measured together; a single job is measured alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStretch {
-    /// In file order.
+    /// The jobs in file order.
     pub jobs: Vec<StretchJob>,
 }
 
-/// One of the jobs that are measured together.
+/// A job in a stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StretchJob {
-    /// Its index among all jobs.
+    /// The job's index among all jobs.
     pub index: usize,
-    /// Its start delay, relative to the start of the stretch.
+    /// The job's start delay, relative to the start of the stretch.
     pub delay: Duration,
-    /// Whether its end also ends all other jobs of the stretch.
+    /// Whether the end of this job ends all other jobs in the stretch.
     pub ends_run: bool,
-    /// Whether its end ends only its own copies.
+    /// Whether the end of a copy of this job ends only the other copies.
     pub ends_group: bool,
 }
 
-/// The stretches, in the order in which fio runs them. Differences from fio are added to `remarks`.
+/// Divides the jobs into stretches, in the order in which fio runs them. Differences from fio are added to `remarks`.
 ///
 /// # Errors
 /// A delay is not a valid time.
 pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStretch>, FioError> {
-    // It applies to the whole file: fio has a single flag.
+    // `exitall` applies to the whole file: fio has a single flag.
     let exit_all = jobs
         .iter()
         .find_map(|job| setting(job, "exitall").filter(|set| is_on(set)));
@@ -73,8 +73,8 @@ pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStre
             continue;
         }
         for named in indexes.clone().filter_map(waits) {
-            let why = "it starts when that job ends, while others continue: jobs that run at once must start at known \
-                       times";
+            let why = "the job starts when that job ends, while others continue: concurrent jobs must \
+             start at known times";
             lose(remarks, named, why);
         }
         let mut at_once = Vec::new();
@@ -124,7 +124,7 @@ fn lose(remarks: &mut Vec<Remark>, setting: &Setting, why: &str) {
     }
 }
 
-/// When a job starts; `late` means that it comes after a wall.
+/// The start delay of a job; `late` means that the job comes after a wall.
 fn delay(job: &Job, late: bool, remarks: &mut Vec<Remark>) -> Result<Duration, FioError> {
     let Some(set) = setting(job, "startdelay").filter(|set| set.value != "0") else {
         return Ok(Duration::ZERO);
@@ -133,7 +133,7 @@ fn delay(job: &Job, late: bool, remarks: &mut Vec<Remark>) -> Result<Duration, F
         lose(
             remarks,
             set,
-            "a random delay is not supported: write one time",
+            "a random delay is not supported: write a single time",
         );
         return Ok(Duration::ZERO);
     }
@@ -141,7 +141,7 @@ fn delay(job: &Job, late: bool, remarks: &mut Vec<Remark>) -> Result<Duration, F
         lose(
             remarks,
             set,
-            "fio counts it from its own start, not from that of the jobs behind a stonewall",
+            "fio counts the delay from its own start, not from the start of the jobs after a stonewall",
         );
     }
     units::time(&set.value, Duration::from_secs(1)).ok_or_else(|| {
@@ -155,7 +155,7 @@ fn delay(job: &Job, late: bool, remarks: &mut Vec<Remark>) -> Result<Duration, F
     })
 }
 
-/// The reporting group of each job: `new_group` and a wall start a new one.
+/// The reporting group of each job: `new_group` and a wall each start a new group.
 fn groups(jobs: &[&Job]) -> Vec<usize> {
     let begins = |job: &Job| is_walled(job) || setting(job, "new_group").is_some_and(is_on);
     let mut group = 0;
@@ -166,7 +166,8 @@ fn groups(jobs: &[&Job]) -> Vec<usize> {
     groups.collect()
 }
 
-/// Whether the end of a job ends all jobs of its stretch. `at_once` contains their groups; later jobs start at `end`.
+/// Whether the end of a job ends all jobs in its stretch. `at_once` contains the groups of these jobs; jobs from
+/// index `end` on start later.
 fn ends_all(
     switch: &Setting,
     index: usize,
@@ -184,7 +185,7 @@ fn ends_all(
                 lose(
                     remarks,
                     what,
-                    "jobs behind a stonewall are separate points, which no other job ends",
+                    "jobs after a stonewall are separate points, which no other job ends",
                 );
             }
             Ok(true)
@@ -192,8 +193,7 @@ fn ends_all(
         None | Some((_, "group")) => {
             let members = at_once.iter().filter(|group| **group == own).count();
             if members > 1 && members < at_once.len() {
-                let why =
-                    "it ends the jobs of one reporting group (new_group), while others continue";
+                let why = "ends the jobs in one reporting group (new_group), while others continue";
                 lose(remarks, switch, why);
             }
             Ok(members == at_once.len())
@@ -216,7 +216,7 @@ mod tests {
     use crate::job;
 
     /// Parses `text` and renders its stretches: `a+b@5!, c` means that a runs with b, which starts after five seconds
-    /// and whose end also ends a; then c runs.
+    /// and whose end also ends a, and that c runs afterwards.
     fn shown(text: &str) -> (String, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.fio");

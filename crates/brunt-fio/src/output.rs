@@ -1,9 +1,9 @@
 //! Results in the format of fio's JSON (`--output-format=json` of fio 3.33 to 3.42), for dashboards and scripts that
-//! read it. Called by `brunt run --output-format`. Each point is a job; if it has several concurrent jobs, each of
-//! these is one, and they share a group. The complete runs of a point are combined: bytes, requests and time are added
-//! up, and histograms are merged.
+//! read it. Called by `brunt run --output-format`. Each point becomes a job. A point with several concurrent jobs
+//! becomes one job for each of them, in a common group. The complete runs of a point are combined: bytes, requests
+//! and times are added, and histograms are merged.
 //!
-//! Unmaps appear in fio's `trim` section, flushes in its `sync` section.
+//! Unmaps appear in fio's `trim` section, and flushes in the `sync` section.
 //!
 //! fio's figures that Brunt lacks are present but empty (`slat_ns` with `N: 0`, `iodepth_submit`); nothing is made up.
 //! `clat_ns` is the service time; `lat_ns` starts when a request was due.
@@ -22,7 +22,7 @@ use brunt_study::experiment::{Plan, Point};
 use brunt_study::observe::{Event, JobEvent, Observer, RunInfo};
 use serde_json::{Map, Value, json};
 
-/// fio's default percentiles.
+/// fio's default list of percentiles.
 const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
@@ -40,7 +40,7 @@ const DEPTHS: [(u32, &str); 7] = [
 ];
 const SUBMITTED: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
-/// fio's sections and their operations. There is no section for writes of zeros that transfer no data.
+/// fio's sections, and the operations that they count. Writes of zeros that transfer no data have no section.
 const DIRECTIONS: [(&str, OpKind); 3] = [
     ("read", OpKind::Read),
     ("write", OpKind::Write),
@@ -50,12 +50,13 @@ const DIRECTIONS: [(&str, OpKind); 3] = [
 /// (iops, bytes/s) in each direction within an interval.
 type Sample = [(f64, f64); DIRECTIONS.len()];
 
-/// Collects the data for the document. Clones share it: one observes the run while another is kept.
+/// Collects the data for fio's JSON document. Clones share this data: one observes the run while the caller keeps
+/// another to write the document.
 #[derive(Clone)]
 pub struct FioJson(Arc<Mutex<State>>);
 
 struct State {
-    /// By point; a point with several concurrent jobs has no separate entry.
+    /// By point index; a point with several concurrent jobs has no entry of its own, only those of its jobs.
     jobs: BTreeMap<usize, ReportedJob>,
     /// The number of the current run.
     current: u32,
@@ -74,12 +75,12 @@ struct ReportedJob {
     measured_s: f64,
     samples: Vec<Sample>,
     error: bool,
-    /// When its first run started.
+    /// When the job's first run started.
     start_ms: Option<u64>,
 }
 
 impl FioJson {
-    /// Collects the runs of a plan, with or without the histograms' bins (fio's `json+`).
+    /// Collects the runs of a plan, with or without the bins of the histograms (fio's `json+`).
     pub fn new(plan: &Plan, bins: bool) -> FioJson {
         let job = |(index, group): (usize, usize)| {
             let point = plan.points[index].clone();
@@ -118,7 +119,7 @@ impl FioJson {
         })))
     }
 
-    /// The document so far.
+    /// The document for the runs so far.
     pub fn document(&self, version: &str) -> Value {
         let state = self.state();
         let now = since_1970();
@@ -208,7 +209,7 @@ impl ReportedJob {
         let mut job = json!({
             "jobname": point.label,
             "groupid": self.group,
-            "error": if self.error { 5 } else { 0 }, // EIO, as for any failing device
+            "error": if self.error { 5 } else { 0 }, // EIO, as if a device had failed
             "eta": 0,
             "elapsed": measured_s.ceil() as u64,
             "job options": options(point),
@@ -244,7 +245,7 @@ impl ReportedJob {
         job
     }
 
-    /// The section for flushes, with bins where fio has them.
+    /// The section for flushes, with bins only where fio has them.
     fn sync(&self, bins: bool) -> Value {
         match self.figures.op(OpKind::Flush) {
             Some(op) => {
@@ -295,7 +296,7 @@ impl ReportedJob {
             "lat_ns": latency(&op.response, Some(false), bins),
             "bw_min": bw.min as u64,
             "bw_max": bw.max as u64,
-            // The figures already include all workers.
+            // The figures already cover all workers.
             "bw_agg": if bw.count > 0 { 100.0 } else { 0.0 },
             "bw_mean": bw.mean,
             "bw_dev": bw.deviation,
@@ -309,7 +310,7 @@ impl ReportedJob {
     }
 }
 
-/// A histogram in fio's format, with percentiles where fio has them and bins where json+ has them.
+/// A histogram in fio's format, with percentiles where fio has them and with bins where json+ has them.
 fn latency(histogram: &Histogram, percentiles: Option<bool>, bins: bool) -> Value {
     let at = |nanos: Option<brunt_core::Nanos>| nanos.map_or(0, |nanos| nanos.0);
     let mean = histogram.mean().unwrap_or(0.0);
@@ -380,7 +381,7 @@ fn depths(point: &Point) -> Value {
         ..
     } = workload(point);
     let closed = matches!(arrival, Arrival::Closed {});
-    // fio counts a depth in the highest of these levels that it reaches.
+    // fio counts a depth at the highest of these levels that does not exceed it.
     let level = DEPTHS
         .iter()
         .rposition(|(level, _)| *level <= depth)
@@ -405,12 +406,12 @@ fn nothing<const N: usize>(names: [&str; N]) -> Value {
     )
 }
 
-/// The workload of a point; fio has no equivalent of other loads.
+/// The workload of a point; fio has no equivalent for other kinds of load.
 fn workload(point: &Point) -> Workload {
     point.workload().cloned().unwrap_or_default()
 }
 
-/// The point's options as in a job file.
+/// The point's options, in job file notation.
 fn options(point: &Point) -> Value {
     let workload = workload(point);
     let sequential = workload.sequential > 0.5;
@@ -421,7 +422,7 @@ fn options(point: &Point) -> Value {
         (_, 1.0, false) => "randtrim",
         (0.0, 0.0, true) => "write",
         (0.0, 0.0, false) => "randwrite",
-        // The closest equivalents of mixes that fio cannot express; the counts are in the sections.
+        // The closest equivalents to mixes that fio cannot express; the sections contain the exact counts.
         (_, _, true) => "rw",
         (_, _, false) => "randrw",
     };
@@ -435,7 +436,7 @@ fn options(point: &Point) -> Value {
     })
 }
 
-/// In fio's notation: `4096`, `4096/25:8192/75`, or for other distributions the range `512-65536`.
+/// In fio's notation: `4096` or `4096/25:8192/75`; for other distributions, the range `512-65536`.
 fn block_sizes(sizes: &BlockSizes) -> String {
     let list = sizes.list().unwrap_or_default();
     let total: f64 = list.iter().map(|block| block.weight).sum();
@@ -481,8 +482,8 @@ fn spread(values: &[f64]) -> Spread {
     }
 }
 
-/// The goal of a depth search: latency in nanoseconds, the percentage of requests that must meet it, and the window in
-/// microseconds; fio's defaults if there is no such goal.
+/// The goal of a depth search: latency in nanoseconds, the percentage of requests that must meet it, and the window
+/// in microseconds. fio's defaults if there is no goal.
 fn latency_search(workload: &Workload) -> (u64, f64, u64) {
     let goal = workload
         .depth_search
@@ -535,7 +536,7 @@ mod tests {
     use super::*;
     use brunt_core::Nanos;
 
-    /// Dates are in the format of ctime(3).
+    /// Checks that dates are in the format of ctime(3).
     #[test]
     fn dates_have_the_format_of_ctime() {
         assert_eq!(calendar(0), "Thu Jan  1 00:00:00 1970");
@@ -544,7 +545,7 @@ mod tests {
         assert_eq!(calendar(1_795_310_272), "Sun Nov 22 01:17:52 2026");
     }
 
-    /// The goal of a depth search is in fio's units.
+    /// Checks that the goal of a depth search is in fio's units.
     #[test]
     fn depth_search_goals_are_in_fios_units() {
         let check = |text: &str, expected| {
@@ -561,7 +562,7 @@ mod tests {
         check(goal, (5_000_000, 99.0, 100_000));
     }
 
-    /// Every latency is counted in exactly one coarse bucket, and in the right one.
+    /// Checks that every latency is counted in exactly one coarse bucket, and in the right one.
     #[test]
     fn every_latency_is_in_exactly_one_coarse_bucket() {
         let mut histogram = Histogram::new();

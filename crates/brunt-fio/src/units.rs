@@ -41,7 +41,7 @@ pub fn size(text: &str, kb_base: u64) -> Option<u64> {
         .checked_mul(base.checked_pow(power)?)
 }
 
-/// `4k*10`: the part of fio's arithmetic that job files use in parentheses.
+/// Evaluates products such as `4k*10`, the only arithmetic that job files use in parentheses.
 fn product(text: &str, kb_base: u64) -> Option<u64> {
     let mut product = 1u64;
     for factor in text.split('*') {
@@ -50,7 +50,7 @@ fn product(text: &str, kb_base: u64) -> Option<u64> {
     Some(product)
 }
 
-/// A time; a number without a unit is in multiples of `bare`.
+/// A time; `bare` is the unit of a number without one.
 pub fn time(text: &str, bare: Duration) -> Option<Duration> {
     let text = text.trim().to_ascii_lowercase();
     let end = text
@@ -75,7 +75,7 @@ pub fn time(text: &str, bare: Duration) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    /// Numbers have the same meaning as in fio 3.33.
+    /// Checks that numbers have the same meaning as in fio 3.33.
     #[test]
     fn sizes_and_times_have_the_same_meaning_as_in_fio() {
         let check =

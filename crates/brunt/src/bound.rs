@@ -19,12 +19,12 @@ use rustix::process::{
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Environment variable with the process id of the parent to end with. If set, the arguments are a program and its
-/// arguments.
+/// Environment variable with the id of the parent process; this process ends when that one does. If set, the
+/// arguments are the program to run and its arguments.
 const MARK: &str = "BRUNT_ENDS_WITH";
-/// Exit status if the program doesn't exist, as in shells and env(1).
+/// Exit status if the program doesn't exist, as used by shells and env(1).
 pub const NOT_FOUND: u8 = 127;
-/// Exit status if the system refuses to start it.
+/// Exit status if the program can't be started.
 pub const NOT_STARTED: u8 = 126;
 
 /// Why a process could not be bound to its parent.
@@ -33,12 +33,13 @@ pub enum BoundError {
     /// The parent has already ended, so this process would outlive it.
     #[error("process {0}, which started this one, has ended")]
     ParentEnded(i32),
-    /// The system refused the request.
+    /// A system call failed.
     #[error("cannot tie this process to its parent: {0}")]
     Refused(#[from] io::Error),
 }
 
-/// Asks the kernel to kill this process when its parent ends. SIGKILL, because no other signal ends a frozen process.
+/// Asks the kernel to kill this process when its parent ends. With SIGKILL, because no other signal ends a frozen
+/// process.
 pub fn end_with(parent: i32) -> Result<(), BoundError> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
     // The parent may have ended before the call above.
@@ -48,11 +49,11 @@ pub fn end_with(parent: i32) -> Result<(), BoundError> {
     }
 }
 
-/// A program that ends with this process, as does everything it starts in its process group. The child is the group's
-/// guard and exits with the program's status. Exit statuses [`NOT_FOUND`] and [`NOT_STARTED`] may mean that the program
-/// didn't start; standard error then says why.
+/// Starts a program that ends with this process, as does everything it starts in its process group. The returned
+/// child is the group's guard, and exits with the program's status. Exit statuses [`NOT_FOUND`] and [`NOT_STARTED`]
+/// may mean that the program didn't start; standard error then says why.
 pub fn command(program: &OsStr) -> Command {
-    // Not by its path: the file may have been replaced.
+    // Use /proc/self/exe, not the path: the file may have been replaced.
     let mut command = Command::new("/proc/self/exe");
     command
         .env(MARK, std::process::id().to_string())
@@ -82,16 +83,16 @@ pub fn guard_if_asked() -> Option<u8> {
     })
 }
 
-/// Runs a program and exits with its status, or kills this process's group when the parent has ended.
+/// Runs a program and exits with its status; kills this process's group when the parent has ended.
 fn guard(parent: Pid, command: &mut Command) -> io::Result<u8> {
-    // Signals to the group are meant for the program. The guard ignores them with handlers, which the program doesn't
-    // inherit.
+    // Signals to the group are meant for the program, so the guard ignores them. It uses handlers, because unlike
+    // SIG_IGN the program doesn't inherit them.
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::default())?;
     }
     let above = pidfd_open(parent, PidfdFlags::empty())?;
     if getppid() != Some(parent) {
-        // The process id may have been reused, so the descriptor may be another process's.
+        // The parent has ended, and its id may have been reused: the descriptor may refer to another process.
         let parent = parent.as_raw_nonzero().get();
         return Err(io::Error::other(BoundError::ParentEnded(parent)));
     }

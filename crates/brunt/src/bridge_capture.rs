@@ -1,5 +1,4 @@
-//! Saves the packets that arrive at a bridge to a file on the bridge's machine: for `brunt bridge --capture`, and for
-//! an agent whose host is in the network path of an experiment.
+//! Saves the packets that arrive at a bridge to a file on the bridge's machine.
 //!
 //! The rule: the forwarding thread never waits for a disk; packets that don't fit are counted.
 
@@ -17,7 +16,7 @@ use brunt_host::{OpenedPacketSink, PacketSink, SavedPackets};
 use brunt_lab::link::{Direction, PacketWatcher};
 use brunt_result::link::CaptureCounts;
 
-/// Extension of the format that records the interface on which each packet arrived.
+/// File name extension of the format that records the interface on which each packet arrived.
 const WITH_INTERFACES: &str = "pcapng";
 
 /// A started capture, and the watcher that feeds it.
@@ -75,23 +74,24 @@ impl BridgeCapture {
         &self.path
     }
 
-    /// Takes comments for packets of the file. Only pcapng has room for them.
+    /// Returns a handle for adding comments to packets in the file. Only the pcapng format supports comments.
     pub fn comments(&self) -> PacketComments {
         self.comments.clone()
     }
 
-    /// Closes the file after the watcher was dropped. Also returns the error that cut it short, if any.
+    /// Closes the file; call it after dropping the watcher. Also returns the error, if any, that ended the file
+    /// early.
     pub fn finish(self) -> (PcapSummary, Option<io::Error>) {
         self.lane.finish(&mut Ledger::default())
     }
 }
 
-/// Creates the file of an agent's bridge (a `brunt_host::OpenPacketSink`).
+/// Creates the capture file for an agent's bridge (a `brunt_host::OpenPacketSink`).
 ///
 /// # Errors
 /// The file already exists, or cannot be created.
 pub fn open(path: &Path, interfaces: &[String; 2]) -> io::Result<OpenedPacketSink> {
-    // A full disk ends the file, so nothing has to be reported while it is written.
+    // A full disk ends the file and `finish` returns the error, so notes are discarded here.
     let (capture, watcher) = BridgeCapture::start(path, interfaces, Arc::new(|_| {}))?;
     Ok((Box::new(capture), watcher))
 }

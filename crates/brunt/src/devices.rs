@@ -18,7 +18,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use crate::cli::{Failure, Output};
 
-/// Backends that crates other than `brunt-block` add to its table.
+/// Backends from crates other than `brunt-block`, added to its table.
 pub static BACKENDS: LazyLock<Vec<BackendEntry>> = LazyLock::new(|| {
     [
         brunt_iscsi::BACKENDS,
@@ -28,12 +28,12 @@ pub static BACKENDS: LazyLock<Vec<BackendEntry>> = LazyLock::new(|| {
     .concat()
 });
 
-/// Parses a device URL on the command line: text, or a path of any bytes.
+/// Parses a device URL on the command line: text, or a path made of any bytes.
 pub fn url_parser() -> impl TypedValueParser<Value = String> {
     OsStringValueParser::new().map(device_path::from_argument)
 }
 
-/// Opens a device; `read_only` when nothing will be written.
+/// Opens a device; `read_only` if nothing will be written.
 pub fn open(url: &str, read_only: bool) -> Result<Arc<dyn Backend>, Failure> {
     open_url_with(url, &BACKENDS, read_only)
         .map_err(|error| open_failure(&error, error.to_string()))
@@ -42,17 +42,17 @@ pub fn open(url: &str, read_only: bool) -> Result<Arc<dyn Backend>, Failure> {
 /// What this process may open, if its parent restricts that.
 static LIMIT: OnceLock<Arc<AllowList>> = OnceLock::new();
 
-/// Restricts the devices and files that this process may open for LUNs from now on.
+/// From now on, restricts the devices and files that this process may open for LUNs.
 pub fn limit_to(allowed: AllowList) {
-    // Set only once: a process has one parent.
+    // This has an effect only once, because a process has only one parent.
     let _ = LIMIT.set(Arc::new(allowed));
 }
 
-/// Opens the device of a LUN, for writing if possible. It may be a network device, so a target can front a remote
-/// device.
+/// Opens the device of a LUN, for writing if possible. It may be a network device, so a target can act as a proxy for
+/// a remote device.
 ///
 /// # Errors
-/// It cannot be opened, or may not be opened here.
+/// The device cannot be opened, or may not be opened by this process.
 pub fn open_lun(url: &str) -> Result<Arc<dyn Backend>, OpenError> {
     match LIMIT.get() {
         None => open_url_with(url, &BACKENDS, false),
@@ -62,10 +62,10 @@ pub fn open_lun(url: &str) -> Result<Arc<dyn Backend>, OpenError> {
     }
 }
 
-/// Checks that a LUN's file may be used here.
+/// Checks whether this process may use a LUN's file.
 ///
 /// # Errors
-/// The parent's limit doesn't include it.
+/// The parent's limit doesn't include the file.
 pub fn check_file(path: &Path) -> Result<(), OpenError> {
     LIMIT.get().map_or(Ok(()), |limit| limit.check_path(path))
 }
@@ -73,8 +73,8 @@ pub fn check_file(path: &Path) -> Result<(), OpenError> {
 /// Advice on how to allow a command to overwrite the data on its device.
 pub const OVERWRITE: &str = "add --overwrite";
 
-/// Opens a device only to inspect it: for writing, to see whether that is possible, and read-only if it is in use or
-/// may not be written.
+/// Opens a device only to inspect it: for writing, to see whether that is possible; read-only if the device is in use
+/// or may not be written to.
 pub fn open_for_inspection(url: &str) -> Result<Arc<dyn Backend>, Failure> {
     match open_url_with(url, &BACKENDS, false) {
         Err(OpenError::InUse { .. } | OpenError::Os { .. }) => open(url, true),
@@ -82,7 +82,7 @@ pub fn open_for_inspection(url: &str) -> Result<Arc<dyn Backend>, Failure> {
     }
 }
 
-/// Maps an error to an exit status and advice; `what` is the message. An invalid URL or file is a usage error; an
+/// Maps an error to an exit status and advice; `what` is the message. An invalid URL or file is a usage error, but an
 /// unreachable target or a full disk is not.
 pub fn open_failure(error: &OpenError, what: String) -> Failure {
     match error {
@@ -95,8 +95,8 @@ pub fn open_failure(error: &OpenError, what: String) -> Failure {
                     .is_some_and(|inner| inner.is::<CertificateFileError>()) =>
             {
                 Failure::usage(what).advise(
-                    "name a folder with ca-cert.pem, and with client-cert.pem and client-key.pem (of a server: \
-                     server-cert.pem and server-key.pem) where this side needs a certificate",
+                    "name a folder with ca-cert.pem and, if this side needs a certificate, \
+                     client-cert.pem and client-key.pem (for a server: server-cert.pem and server-key.pem)",
                 )
             }
             ErrorKind::NotFound => Failure::usage(what).advise(format!(
@@ -118,7 +118,7 @@ pub fn open_failure(error: &OpenError, what: String) -> Failure {
     }
 }
 
-/// Refuses to write to a device that contains data, unless the user allows it to be lost; `allow` says how to do that.
+/// Refuses to write to a device that contains data, unless the user allows its loss; `allow` says how to do that.
 ///
 /// # Errors
 /// The device contains data, or cannot be read.
@@ -145,7 +145,7 @@ pub fn guard(
             found: Some(what), ..
         }) => Err(Failure::usage(format!("{name} contains {what}"))
             .advise(format!("if the data on this device may be lost, {allow}"))),
-        // Allowing the overwrite wouldn't help.
+        // Here it wouldn't help to allow the overwrite.
         Err(SignatureError::Ring(error)) => Err(Failure::failed(error)),
         Err(SignatureError::Device(error)) => Err(Failure::failed(format!(
             "cannot check {name} for existing data: {error}"

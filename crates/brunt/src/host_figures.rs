@@ -3,7 +3,7 @@
 
 use brunt_core::units::format_size;
 
-/// Names and figures of a sample, given as probe, instance, metric and value.
+/// Names and figures in a sample, as probe, instance, metric and value.
 pub fn host_figures<'a>(
     values: impl Iterator<Item = (&'a str, &'a str, &'a str, f64)> + Clone,
 ) -> Vec<String> {

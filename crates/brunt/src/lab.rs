@@ -11,12 +11,12 @@ use brunt_study::lab::BuiltLab;
 
 use crate::cli::{Failure, bind_for};
 
-/// Addresses outside a lab for watching a command, if any.
+/// Addresses outside a lab at which a command can be watched, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WatchedAt {
-    /// Metrics for Prometheus.
+    /// Address for Prometheus metrics.
     pub metrics: Option<SocketAddr>,
-    /// The live page.
+    /// Address of the live page.
     pub live: Option<SocketAddr>,
 }
 
@@ -30,7 +30,7 @@ pub struct WatchSockets {
 }
 
 impl WatchSockets {
-    /// Listens, without accepting connections yet.
+    /// Starts to listen, without accepting connections yet.
     ///
     /// # Errors
     /// An address is in use or doesn't belong to this machine.
@@ -51,7 +51,7 @@ impl WatchSockets {
             .collect()
     }
 
-    /// The sockets inherited from another process, in the order of `at`.
+    /// The sockets inherited from another process; `at` says which exist.
     fn kept(at: WatchedAt, descriptors: Vec<OwnedFd>) -> WatchSockets {
         let mut sockets = descriptors.into_iter().map(TcpListener::from);
         let metrics = at.metrics.and_then(|_| sockets.next());
@@ -72,14 +72,14 @@ pub fn scratch() -> Result<ServiceFolder, Failure> {
     })
 }
 
-/// Creates namespaces for this process and everything it starts. Returns only in the inner process; the outer one waits
-/// for it and exits with its status.
+/// Creates namespaces for this process and everything it starts. Returns only in the inner process; the outer process
+/// waits for the inner one and exits with its status.
 pub fn on_stage() -> Result<(), Failure> {
     on_stage_with(WatchedAt::default(), false).map(drop)
 }
 
-/// The same, with sockets that listen outside: the outer process binds their addresses. It also creates the folder for
-/// services, and removes it however the inner processes end.
+/// Like [`on_stage`], with sockets that listen outside: the outer process binds their addresses. The outer process
+/// also creates the folder for services, and removes it however the inner processes end.
 fn on_stage_with(
     at: WatchedAt,
     with_services: bool,
@@ -115,8 +115,8 @@ fn on_stage_with(
     }
 }
 
-/// Builds an experiment's lab and moves this thread to the workers' host. Includes a folder for the files of services,
-/// if the experiment has any.
+/// Builds an experiment's lab and moves this thread to the workers' host. Also creates a folder for the files of
+/// services, if the experiment has any.
 pub fn enter(
     experiment: &Experiment,
     entry: &LabEntry,
@@ -126,7 +126,7 @@ pub fn enter(
         .map(|(lab, _, scratch)| (lab, scratch))
 }
 
-/// The same, with sockets outside the lab for metrics and the live page.
+/// Like [`enter`], with sockets outside the lab for metrics and the live page.
 pub fn enter_watched(
     experiment: &Experiment,
     entry: &LabEntry,
@@ -136,7 +136,7 @@ pub fn enter_watched(
     let (sockets, scratch) = on_stage_with(at, !experiment.services.is_empty())?;
     let lab = BuiltLab::build(entry, hosts, experiment.seed, experiment.congestion)
         .map_err(Failure::failed)?;
-    // A convenience: without it, hosts still have addresses.
+    // Ignore a failure: without names, hosts can still be reached by their addresses.
     let _ = lab.lab().publish_names();
     lab.enter().map_err(|error| {
         Failure::failed(format!("cannot enter host {}: {error}", hosts.worker()))

@@ -1,7 +1,9 @@
-//! `brunt run --serve` and `--dashboard`: the live page of a run, for browsers and for this terminal, from before its
-//! targets are opened until its results are written. A run started by `brunt serve` sends its page's frames there.
+//! `brunt run --serve` and `--dashboard`: the live page of a run, for browsers and for this terminal, from before the
+//! targets are opened until the results are written. A run started by `brunt serve` sends the page's frames to that
+//! server.
 //!
-//! The rule: the page's address is printed first and its losses last. However the run ends, the page says why.
+//! The rule: the page's address is printed first, and the frames that viewers lost are printed last. However the run
+//! ends, the page shows the reason.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -14,13 +16,13 @@ use brunt_web::live::{LiveEnding, LivePage, LivePlan};
 
 use crate::cli::{Failure, Output};
 
-/// Default address of the page: on this machine only, at a free port.
+/// Default address of the page: a free port, on this machine only.
 pub const DEFAULT: &str = "127.0.0.1:0";
 
 /// Parses the value of `--serve`.
 ///
 /// # Errors
-/// It isn't an address; an experiment after `--serve` would be parsed as one.
+/// The text isn't an address; an experiment after `--serve` would be parsed as an address.
 pub fn parse_address(text: &str) -> Result<SocketAddr, NotAnAddress> {
     address(text).ok_or(NotAnAddress {
         or: "the experiment before '--serve'",
@@ -30,7 +32,7 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, NotAnAddress> {
 /// Parses the address of `brunt serve`.
 ///
 /// # Errors
-/// It is not an address.
+/// The text isn't an address.
 pub fn parse_only_address(text: &str) -> Result<SocketAddr, NotAnAddress> {
     address(text).ok_or(NotAnAddress {
         or: "just a port for this machine",
@@ -57,24 +59,24 @@ pub struct NotAnAddress {
     or: &'static str,
 }
 
-/// The page, which also receives the terminal's notes.
+/// A page that is being served; it also receives the terminal's notes.
 pub struct Served {
     page: LivePage,
     output: Output,
     on_terminal: bool,
 }
 
-/// Viewers of a page other than those that connect to its listener.
+/// Viewers of a page besides those that connect to its listener.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shown {
-    /// `brunt serve`, which started this program.
+    /// Whether `brunt serve`, which started this program, shows the page.
     pub for_server: bool,
     /// The terminal.
     pub on_terminal: bool,
 }
 
-/// Serves the page of the run whose results go to `folder` if there is a listener, and notes its address. In a program
-/// started by `brunt serve`, sends the page's frames there instead.
+/// If there is a listener, serves the page of the run whose results go to `folder`, and prints its address. In a
+/// program started by `brunt serve`, sends the page's frames there instead.
 ///
 /// # Errors
 /// A thread could not be started, or the other end is gone.
@@ -87,7 +89,7 @@ pub fn open(
 ) -> Result<Option<Served>, Failure> {
     let failed = |error: io::Error| Failure::failed(format!("cannot serve the live page: {error}"));
     if shown.for_server {
-        // `brunt serve` passed the socket as standard input.
+        // `brunt serve` passes the socket as standard input.
         let socket = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
         let stopped = output.clone();
         let page = LivePage::send(UnixStream::from(socket), plan(), move || {
@@ -130,7 +132,7 @@ pub fn warn_if_reachable(address: SocketAddr, output: &Output) {
     }
 }
 
-/// Runs work that is shown on a page, if any, and closes the page with the work's ending or its failure.
+/// Does the work that a page shows, if there is a page, and then sends the page the outcome.
 ///
 /// # Errors
 /// Returns the failure of `work`.
@@ -150,7 +152,7 @@ pub fn shown<T>(
 }
 
 impl Served {
-    /// Sends the terminal's notes to the page from now on.
+    /// From now on, also sends the terminal's notes to the page.
     fn of(page: LivePage, shown: Shown, output: &Output) -> Served {
         output.listen(Some(Box::new(page.listener())));
         Served {
@@ -170,7 +172,7 @@ impl Served {
         self.on_terminal.then_some(&self.page)
     }
 
-    /// Sends viewers the ending, and prints what was lost on this terminal.
+    /// Sends the outcome to viewers, and prints on this terminal what was lost.
     fn close(self, ending: LiveEnding) {
         self.output.listen(None);
         let losses = self.page.close(ending);

@@ -1,7 +1,7 @@
-//! Lets metrics and the live page watch a run outside an experiment, such as a replay: they observe the same events as
-//! in an experiment.
+//! Lets metrics and the live page watch a run outside of an experiment, such as a replay: they observe the same
+//! events as in an experiment.
 //!
-//! The rule: observers see only runs that started, and the end of each of them.
+//! The rule: observers see only runs that have started, and see each of them end.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -41,7 +41,7 @@ impl LoneRun {
         run
     }
 
-    /// Whether there are observers.
+    /// Whether there are any observers.
     pub fn is_watched(&self) -> bool {
         !self.observers.is_empty()
     }
@@ -53,7 +53,7 @@ impl LoneRun {
     }
 
     fn tell(&mut self, event: &Event) {
-        // Can't fail: metrics and pages write nothing.
+        // This can't fail: metrics and pages write no files.
         self.observers
             .iter_mut()
             .for_each(|observer| drop(observer.event(event)));

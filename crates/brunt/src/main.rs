@@ -1,7 +1,7 @@
 //! The command line: arguments, progress, exit codes. Contains no storage logic.
 //!
-//! Start reading at [`commands`]: one file and one line of its table for each command. [`cli`] holds what they share:
-//! `--json`, errors with advice, exit status, Ctrl-C.
+//! Start reading at [`commands`]: each command is one file and one line in its table. [`cli`] contains what commands
+//! share: `--json`, errors with advice, exit status, Ctrl-C.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout)] // `cli::Output` survives a closed pipe; `println!` panics.
 

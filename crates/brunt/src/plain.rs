@@ -1,14 +1,14 @@
 //! Displays text without control characters: names from a server, file or host may contain terminal escape sequences.
 //!
-//! The one rule: every control character except line ends and tabs, and every character that changes the direction of
-//! the following text or moves it to another line, becomes the replacement character.
+//! The rule: every control character except line ends and tabs, and every character that changes the direction of the
+//! following text or moves it to another line, becomes the replacement character.
 
 use std::fmt::{self, Display, Write};
 use std::path::Path;
 
 use brunt_study::plain::moves_text;
 
-/// Displays its value without control characters.
+/// Displays the inner value without control characters.
 pub struct Plain<T>(pub T);
 
 impl<T: Display> Display for Plain<T> {
@@ -34,7 +34,7 @@ impl Write for PlainWriter<'_, '_> {
     }
 }
 
-/// The display name of an input file.
+/// The name of an input file, for display.
 pub fn file_label(file: &Path) -> String {
     match file.file_name() {
         Some(name) if name != "-" => name.to_string_lossy().into_owned(),

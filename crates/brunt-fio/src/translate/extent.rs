@@ -11,7 +11,7 @@ use crate::error::{Cause, FioError};
 
 /// Files and null devices consist of whole blocks of this size.
 const BLOCK_BYTES: u64 = 4096;
-/// Paths that fio reads and writes without checking what they are.
+/// Special files that fio reads and writes without checking the file type.
 const NO_DEVICES: [&str; 5] = [
     "/dev/null",
     "/dev/zero",
@@ -38,7 +38,7 @@ impl Draft<'_> {
         if workload.workers > 1 && self.is_on("offset_increment") {
             self.lose("offset_increment", "workers share their region");
         }
-        // Without a size, fio uses that of the file or device.
+        // Without a size, fio uses the size of the file or device.
         let length_from = |start: u64| match (all, file) {
             (Some(all), Some(file)) => Some(all.min(file.saturating_sub(start))),
             (all, file) => all.or(file.map(|file| file.saturating_sub(start))),
@@ -55,7 +55,7 @@ impl Draft<'_> {
             return Err(cause.at(self.job.location.clone()));
         }
         let workers = u64::from(workload.workers);
-        // fio creates a file per worker; here, workers use parts of a single file with the same total size.
+        // fio creates one file per worker; here, workers use parts of a single file with the same total size.
         let has_files = is_own && matches!(engine, Engine::Queued | Engine::Synchronous);
         let files = if has_files { workers } else { 1 };
         let length = length.map(|length| length.saturating_mul(files));
@@ -65,7 +65,7 @@ impl Draft<'_> {
             length: length.map(Size),
         };
         let stop = self.stop(workload, all.or(length.map(|length| length / files)))?;
-        // Once the depth has been found, fio makes a run as long as a trial and ends, regardless of runtime.
+        // Once the depth has been found, fio runs for the length of one more trial and ends, regardless of runtime.
         let time = workload
             .depth_search
             .map(|search| search.time)
@@ -75,7 +75,7 @@ impl Draft<'_> {
             time,
             ..stop
         };
-        // Copies that share a file have a single target, large enough for the last of them.
+        // Copies that share a file have a single target, large enough for the copy with the highest offset.
         let last = start_of(if has_files { copy } else { copies - 1 });
         let end = length_from(last).map(|length| last.saturating_add(length.saturating_mul(files)));
         self.url(
@@ -86,28 +86,29 @@ impl Draft<'_> {
         )
     }
 
-    /// Notes how workers divide the file, unlike in fio; `files` is the number of files that fio would use.
+    /// Reports differences from fio in how workers divide the file; `files` is the number of files that fio would
+    /// use.
     fn note_shares(&mut self, workload: &Workload, files: u64) {
         if files > 1 {
             self.note(
                 "numjobs",
-                "its workers share one file, as large as those that fio makes for each",
+                "its workers share one file, whose size is the total of the files that fio creates, one per worker",
             );
         } else if workload.workers > 1 && workload.sequential > 0.0 {
             self.note(
                 "numjobs",
-                "each worker covers its own part of the file; in fio, each covers all of it",
+                "each worker covers its own part of the file; in fio, each covers the whole file",
             );
         } else if workload.workers > 1 && workload.verify.is_some() {
             self.note(
                 "numjobs",
-                "each worker writes and verifies its own part of the file; in fio, all of it",
+                "each worker writes and verifies its own part of the file; in fio, each handles the whole file",
             );
         }
     }
 
-    /// A size in bytes; `None` for the whole device. Percentages other than 100 cannot be expressed. Zones are those of
-    /// `zonesize`.
+    /// A size in bytes; `None` for the whole device. Percentages other than 100 cannot be expressed. A number of
+    /// zones is in units of `zonesize`.
     pub(super) fn size_here(&mut self, key: &'static str) -> Result<Option<u64>, FioError> {
         let Some(text) = self.text(key) else {
             return Ok(None);
@@ -134,7 +135,7 @@ impl Draft<'_> {
         match self.size("zonesize")?.filter(|bytes| *bytes > 0) {
             Some(bytes) => Ok(Some(zones.saturating_mul(bytes))),
             None => {
-                let why = "it counts zones, but zonesize is not set, so fio ignores it; write a size such as 256m";
+                let why = "it is in zones, but zonesize is not set, so fio ignores it; write a size such as 256m";
                 self.lose(key, why);
                 Ok(None)
             }
@@ -160,7 +161,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The stop condition; `size` is the amount that each worker processes once.
+    /// The stop condition; `size` is the number of bytes that each worker transfers in total.
     fn stop(&mut self, workload: &Workload, size: Option<u64>) -> Result<StopCondition, FioError> {
         let workers = u64::from(workload.workers);
         let loops = self.number("loops")?.unwrap_or(1).max(1);
@@ -185,7 +186,7 @@ impl Draft<'_> {
                     .saturating_mul(workers);
                 stop.passes = u32::try_from(passes).ok();
             }
-            // Trims don't transfer bytes, so count as many requests as fit into the size.
+            // Trims don't transfer bytes, so stop after as many requests as fit into the size.
             Some(bytes) if workload.trim == 1.0 => {
                 let block = workload.block_bytes_max();
                 let requests = (bytes / block).max(1);
@@ -243,7 +244,7 @@ impl Draft<'_> {
         })
     }
 
-    /// The options of a file or device in its URL; with a size, it is a file that may have to be created.
+    /// The URL options of a file or device. With a size, the target is a file that may have to be created.
     fn url_options(&mut self, size: Option<u64>, workload: &Workload) -> Vec<String> {
         let mut options = Vec::new();
         // `buffered` is the inverse of `direct`.
@@ -254,7 +255,7 @@ impl Draft<'_> {
         if buffered {
             options.push("direct=no".to_string());
         }
-        // Also for reads, so that jobs on the same file share a target.
+        // Set for reads too, so that jobs on the same file share a target.
         if self
             .text("sync")
             .is_some_and(|sync| sync != "0" && sync != "none")
@@ -264,7 +265,7 @@ impl Draft<'_> {
         let may_create = self.text("allow_file_create") != Some("0");
         if let Some(size) = size.filter(|_| may_create) {
             options.extend([format!("size={}", Size(size)), "create=yes".into()]);
-            // As fio does before a job reads a new file.
+            // fio also fills a new file before a job reads it.
             if workload.read > 0.0 {
                 options.push(LAY_OUT.into());
             }
@@ -287,7 +288,7 @@ impl Draft<'_> {
             Some("nbd" | "nbds" | "nbd+unix" | "nbds+unix") => {}
             Some(_) => self.lose(
                 "uri",
-                "exports are reached by nbd, nbds, nbd+unix and nbds+unix only",
+                "only nbd, nbds, nbd+unix and nbds+unix exports are supported",
             ),
         }
         if query
@@ -296,14 +297,14 @@ impl Draft<'_> {
         {
             self.lose(
                 "uri",
-                "TLS has certificates (tls-certificates=DIR), not pre-shared keys",
+                "TLS is supported with certificates (tls-certificates=DIR), not with pre-shared keys",
             );
         }
         if workload.workers > 1 {
             self.note(
                 "numjobs",
-                "each worker has its own connection, as in fio, but only to a server that advertises CAN_MULTI_CONN; \
-                 the option multi_conn=yes in the URL risks it",
+                "each worker has its own connection, as in fio, but only if the server advertises \
+                 CAN_MULTI_CONN; multi_conn=yes in the URL skips that check",
             );
         }
         if self
@@ -312,7 +313,7 @@ impl Draft<'_> {
         {
             self.note(
                 "sync",
-                "engine nbd ignores it: no write requests stable storage (FUA)",
+                "engine nbd ignores this option: its writes never request stable storage (FUA)",
             );
         }
         Ok(uri.to_string())
@@ -327,7 +328,10 @@ impl Draft<'_> {
                     .split_once(':')
                     .map_or((name.as_str(), false), |(first, _)| (first, true));
                 if more {
-                    self.lose("filename", "a target is one file or device: the first one");
+                    self.lose(
+                        "filename",
+                        "a target is one file or device, so only the first is used",
+                    );
                 }
                 first.replace('\0', ":")
             }

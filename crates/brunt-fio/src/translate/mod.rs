@@ -1,8 +1,7 @@
 //! Converts a job to a target and a workload. Called by [`crate::import()`] for each job.
 //!
-//! The rule: every difference from the job's behaviour is reported in a remark. It is a loss if it changes the
-//! measurement; otherwise it is an inherent difference between the two programs: fio measures from the submission of a
-//! request, and creates a data file before reading it.
+//! The rule: every difference from the job's behaviour is reported in a remark. A remark is a loss if the difference
+//! changes the measurement.
 
 mod extent;
 mod pace;
@@ -28,12 +27,12 @@ use crate::remark::Remark;
 use crate::units;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// fio's default on Linux.
-/// Option of a new file that is filled before the first run; the last one of its URL.
+/// URL option that fills a new file before the first run; always the last option of its URL.
 pub const LAY_OUT: &str = "lay_out=yes";
+/// fio's default engine on Linux.
 const USUAL_ENGINE: &str = "psync";
 
-/// Whether a job can be a block load at all. An unsupported engine is a loss.
+/// Whether a job is a block load at all. An unsupported engine is a loss.
 ///
 /// # Errors
 /// The engine's name contains a variable that is not set.
@@ -50,7 +49,7 @@ pub fn engine_is_here(job: &Job, remarks: &mut Vec<Remark>) -> Result<bool, FioE
         }
         Engine::Near(what) => (
             true,
-            format!("engine {name} {what}; here requests to a file or device go through io_uring"),
+            format!("engine {name} {what}; here, requests to a file or device go through io_uring"),
         ),
         Engine::Elsewhere(what) => (
             false,
@@ -60,7 +59,7 @@ pub fn engine_is_here(job: &Job, remarks: &mut Vec<Remark>) -> Result<bool, FioE
             ),
         ),
     };
-    // A skipped job gets its own remark; an engine that is set globally is mentioned once.
+    // A skipped job gets its own remark; an engine that is set globally is reported only once.
     let remark = Remark {
         location: setting.location.clone(),
         key: "ioengine".into(),
@@ -73,7 +72,7 @@ pub fn engine_is_here(job: &Job, remarks: &mut Vec<Remark>) -> Result<bool, FioE
     Ok(here)
 }
 
-/// Adds a remark on a zoned device, which changes the meaning of all other options.
+/// Adds a remark about a zoned device, which changes the meaning of all other options.
 pub fn zoned_device(job: &Job, remarks: &mut Vec<Remark>) {
     if let Some(zoned) = job
         .by_key()
@@ -93,7 +92,7 @@ pub fn zoned_device(job: &Job, remarks: &mut Vec<Remark>) {
     }
 }
 
-/// The URL and the workload of a job; several if its `numjobs` copies differ in file or starting position. Parts
+/// The URL and the workload of a job; several pairs if its `numjobs` copies differ in file or start offset. Parts
 /// without an equivalent are added to `remarks`.
 ///
 /// # Errors
@@ -118,14 +117,14 @@ fn is_set(setting: &Setting) -> Result<(), FioError> {
 
 struct Draft<'a> {
     job: &'a Job,
-    /// Translated keys, by canonical name.
+    /// The translated keys by canonical name.
     settings: HashMap<&'a str, &'a Setting>,
     kb_base: u64,
     remarks: &'a mut Vec<Remark>,
 }
 
 impl<'a> Draft<'a> {
-    /// Classifies the keys by how they are imported.
+    /// Sorts the keys by how they are imported.
     fn settle(&mut self) -> Result<(), FioError> {
         let rw = self
             .job
@@ -167,18 +166,18 @@ impl<'a> Draft<'a> {
             why: why.into(),
             loss,
         };
-        // A global key occurs in every job.
+        // A global key occurs in every job, but is reported only once.
         if !self.remarks.contains(&remark) {
             self.remarks.push(remark);
         }
     }
 
-    /// Adds a remark that the experiment does the same in a different way.
+    /// Adds a remark that the experiment achieves the same effect in a different way.
     fn note(&mut self, key: &str, why: impl Into<String>) {
         self.say(key, why.into(), false);
     }
 
-    /// Adds a remark that the experiment does something else.
+    /// Adds a remark that the experiment differs from the job.
     fn lose(&mut self, key: &str, why: impl Into<String>) {
         self.say(key, why.into(), true);
     }
@@ -243,7 +242,7 @@ impl<'a> Draft<'a> {
             .ok_or_else(|| self.wrong(key, "a time such as 30s"))
     }
 
-    /// A boolean: on if it has no value.
+    /// A boolean option: on if it is given without a value.
     fn is_on(&self, key: &str) -> bool {
         self.text(key).is_some_and(|text| text != "0")
     }
@@ -273,7 +272,7 @@ impl<'a> Draft<'a> {
         if let Some(seed) = self.number("randseed")? {
             self.note(
                 "randseed",
-                format!("write seed = {seed}; the requests still differ from fio's"),
+                format!("write seed = {seed}; the sequence of requests still differs from fio's"),
             );
         }
         workload.data.compressible = self.share("buffer_compress_percentage")?.unwrap_or(0.0);
@@ -295,15 +294,15 @@ impl<'a> Draft<'a> {
         each.collect()
     }
 
-    /// The number of workloads that reproduce the copies of a job (`numjobs`). A single one, with the copies as its
-    /// workers, if they access random places in the same file; one for each if they have their own files or regions, or
-    /// start in the same place.
+    /// The number of workloads that reproduce the copies of a job (`numjobs`). One if they access random places in
+    /// the same file: the copies become its workers. One per copy if the copies have separate files or regions, or
+    /// start at the same place.
     fn copies(&self, engine: Engine, workload: &Workload) -> u32 {
         let own_files =
             self.has_own_file() && matches!(engine, Engine::Queued | Engine::Synchronous);
         let differ = own_files
             || self.is_on("offset_increment")
-            // Data that one copy verifies must not be changed by another.
+            // Other copies must not change data that this copy verifies.
             || (workload.sequential > 0.0 && workload.verify.is_none() && !self.is_on("steadystate"));
         if differ && workload.workers <= JOBS_MAX as u32 {
             workload.workers.max(1)
@@ -317,13 +316,13 @@ impl<'a> Draft<'a> {
         self.text("filename").is_none_or(str::is_empty)
     }
 
-    /// A number of threads or requests.
+    /// A number of threads or requests, below 2^32.
     fn count(&self, key: &str) -> Result<u32, FioError> {
         let count = self.number(key)?.unwrap_or(1);
         u32::try_from(count).map_err(|_| self.wrong(key, "a whole number below 4294967296"))
     }
 
-    /// A percentage, converted to a share.
+    /// A percentage, converted to a fraction.
     fn share(&self, key: &str) -> Result<Option<f64>, FioError> {
         Ok(self
             .number(key)?
@@ -340,7 +339,7 @@ impl<'a> Draft<'a> {
         if workload.read == 1.0 {
             self.lose(
                 "verify",
-                "to verify what another job wrote, use its journals and brunt verify",
+                "to verify what another job wrote, use that job's journals and brunt verify",
             );
             return;
         }
@@ -352,13 +351,13 @@ impl<'a> Draft<'a> {
         if method != "crc32c" {
             self.note(
                 "verify",
-                "blocks carry address, generation and XXH3 instead of this",
+                "blocks contain address, generation and XXH3 instead",
             );
         }
         if workload.read == 0.0 && self.text("do_verify") != Some("0") {
             let folder = format!("{}.journals", self.job.name.replace('/', "-"));
             let why = format!(
-                "fio then reads all of it back; here run brunt verify {folder}/run-N DEVICE afterwards"
+                "fio then reads everything back; here, run brunt verify {folder}/run-N DEVICE afterwards"
             );
             self.note("verify", why);
             verify.journal = Some(folder.into());
@@ -366,13 +365,13 @@ impl<'a> Draft<'a> {
         workload.verify = Some(verify);
     }
 
-    /// `fsync` and `fdatasync` (flush after this many writes) become `flush_every`. `end_fsync` and `fsync_on_close` are
-    /// the same for a job, which closes its file once, at its end.
+    /// Translates `fsync` and `fdatasync` (flush after this many writes) to `flush_every`. `end_fsync` and
+    /// `fsync_on_close` are equivalent, because a job closes its file once, at its end.
     fn flushes(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         let on_device = self
             .text("filename")
             .is_some_and(|name| name.starts_with("/dev/"));
-        let only_data = "flushes are fdatasync(2), which does not write the file's times";
+        let only_data = "flushes use fdatasync(2), which does not write the file's timestamps";
         for key in ["fdatasync", "fsync"] {
             let every = self.number(key)?.filter(|every| *every > 0);
             if let Some(every) = every.filter(|_| workload.changes_data()) {

@@ -1,4 +1,4 @@
-//! When a job sends its requests: rates, pauses, and the time before measuring.
+//! When a job sends its requests: rates, pauses, and the time before measuring starts.
 
 use std::time::Duration;
 
@@ -22,9 +22,14 @@ impl Draft<'_> {
             "rate_iops",
             workload,
             &of_requests,
-            "requests a second such as 1000",
+            "a rate such as 1000 requests per second",
         )?;
-        let bytes = self.limit("rate", workload, &of_bytes, "bytes a second such as 10m")?;
+        let bytes = self.limit(
+            "rate",
+            workload,
+            &of_bytes,
+            "a rate such as 10m (bytes per second)",
+        )?;
         if let Some((key, rate)) = requests
             .map(|rate| ("rate_iops", rate))
             .or(bytes.map(|rate| ("rate", rate)))
@@ -41,7 +46,7 @@ impl Draft<'_> {
             };
             self.note(
                 key,
-                "latencies begin when a request is due, not when it is sent as fio's do",
+                "latency is measured from when a request is due; fio measures it from when the request is sent",
             );
         }
         let pause = self.time("thinktime", Duration::from_micros(1))?;
@@ -64,7 +69,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The limit that `key` ("reads,writes,trims") sets on one worker's requests per second.
+    /// The limit that `key` ("reads,writes,trims") sets on the requests per second of one worker.
     fn limit(
         &self,
         key: &str,
@@ -83,7 +88,7 @@ impl Draft<'_> {
             };
             sides.push(stated);
         }
-        // A single limit applies to each direction; in a list, omitted limits mean unlimited.
+        // A single limit applies to each direction. In a list, an omitted limit means unlimited.
         let of = |index: usize| {
             if sides.len() == 1 {
                 sides[0]
@@ -93,7 +98,7 @@ impl Draft<'_> {
         };
         let write = 1.0 - workload.read - workload.trim;
         let shares = [workload.read, write, workload.trim];
-        // Each direction has its own limit; the first one to be reached limits the mix.
+        // Each direction has its own limit; the limit that is reached first also limits the mix as a whole.
         let limits = (0..3).filter_map(|index| {
             let limit = of(index).filter(|limit| *limit > 0.0 && shares[index] > 0.0)?;
             Some(limit / shares[index])

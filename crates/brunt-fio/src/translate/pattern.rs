@@ -29,7 +29,7 @@ impl<'a> Draft<'a> {
             "trimwrite" => (0.0, 0.5),
             _ => {
                 let expected =
-                    "read, write, rw, trim, trimwrite, or one of them with rand before it";
+                    "read, write, rw, trim, trimwrite, or one of these with the prefix rand";
                 return Err(self.wrong("rw", expected));
             }
         };
@@ -54,8 +54,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The part of "reads,writes,trims" that applies to this job, and whether the job needs two of the parts. An
-    /// omitted part equals the one before it.
+    /// The part of "reads,writes,trims" that applies to this job, and whether the job uses two different parts. An
+    /// omitted part has the value of the part before it.
     pub(super) fn side(workload: &Workload, text: &'a str) -> (&'a str, bool) {
         let mut sides = text.split(',');
         let reads = sides.next().unwrap_or_default();
@@ -87,7 +87,7 @@ impl<'a> Draft<'a> {
             let (Some(low), Some(high)) = (parse(low), parse(high)) else {
                 return Err(self.wrong("bsrange", "two sizes such as 4k-64k"));
             };
-            // Multiples of the smallest size, as fio draws them.
+            // fio draws multiples of the smallest size.
             let range = UniformSizes {
                 min: Size(low),
                 max: Size((high / low).max(1) * low),
@@ -97,7 +97,7 @@ impl<'a> Draft<'a> {
             ("bsrange", differs)
         } else {
             let (text, differs) = Self::side(workload, self.text("bs").unwrap_or("4k"));
-            // An empty part before the first comma means fio's default.
+            // An empty part before the first comma selects fio's default.
             let text = if text.is_empty() { "4k" } else { text };
             let size = units::size(text, self.kb_base).filter(|size| *size > 0);
             let size = size.ok_or_else(|| self.wrong("bs", "a size such as 4k"))?;
@@ -107,7 +107,7 @@ impl<'a> Draft<'a> {
         if differs {
             self.lose(
                 key,
-                "requests of all kinds have the same block sizes here: the first of them is used",
+                "requests of all kinds have the same block sizes here: the first one is used",
             );
         }
         workload.align = self.size("ba")?.map(Size);
@@ -126,9 +126,9 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// `4k/10:64k/50:32k/40`; entries without a percentage share the rest.
+    /// Parses `4k/10:64k/50:32k/40`; entries without a percentage share the rest equally.
     fn split(&self, text: &str) -> Result<Vec<BlockSize>, FioError> {
-        let wrong = || self.wrong("bssplit", "sizes and percents such as 4k/60:64k/40");
+        let wrong = || self.wrong("bssplit", "sizes and percentages such as 4k/60:64k/40");
         let mut entries = Vec::new();
         for entry in text.split(':') {
             let (size, percent) = entry.split_once('/').unwrap_or((entry, ""));
@@ -181,14 +181,14 @@ impl<'a> Draft<'a> {
             "zoned_abs" => {
                 self.lose(
                     "random_distribution",
-                    "zones are shares of the region: write zoned:60/10:40/90",
+                    "zones are fractions of the region: write zoned:60/10:40/90",
                 );
                 OffsetDistribution::Uniform(Uniform {})
             }
             "sequence" => {
                 self.lose(
                     "random_distribution",
-                    "requests are drawn from a distribution, not listed",
+                    "requests are drawn from a distribution, not read from a list",
                 );
                 OffsetDistribution::Uniform(Uniform {})
             }
@@ -213,12 +213,12 @@ impl<'a> Draft<'a> {
             true if workload.sequential == 0.0 => OffsetDistribution::Shuffled(Shuffled {}),
             _ => {
                 let why = if varies {
-                    "blocks are drawn independently, in the shares of their sizes; fio, without norandommap, visits \
-                     each block once and shortens requests that reach a visited block, so it sends more and smaller \
-                     ones"
+                    "block sizes and offsets are drawn independently; fio, without norandommap, \
+                     visits each block once and shortens requests that reach a visited block, so it sends more \
+                     and smaller requests"
                 } else {
-                    "blocks are drawn independently; fio, without norandommap, visits each block once before it \
-                     visits any again"
+                    "blocks are drawn independently; fio, without norandommap, visits each block once \
+                     before revisiting any"
                 };
                 self.note("rw", why);
                 OffsetDistribution::Uniform(Uniform {})
@@ -227,7 +227,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Parses an empty text, or a percentage.
+/// Parses a percentage; empty text means none.
 #[expect(
     clippy::option_option,
     reason = "a missing number is not an invalid one"
@@ -243,7 +243,7 @@ fn percent_of(text: &str) -> Option<Option<f64>> {
     }
 }
 
-/// Entries without a percentage share the rest.
+/// Entries without a percentage share the rest equally.
 fn filled<T>(entries: Vec<(T, Option<f64>)>) -> Vec<(T, f64)> {
     let given: f64 = entries.iter().filter_map(|(_, percent)| *percent).sum();
     let open = entries
@@ -257,7 +257,7 @@ fn filled<T>(entries: Vec<(T, Option<f64>)>) -> Vec<(T, f64)> {
         .collect()
 }
 
-/// `50/5:30/15:20/`: accesses and sizes in percent. Omitted sizes share the rest.
+/// Parses `50/5:30/15:20/`: accesses and sizes in percent. Entries without a size share the rest.
 fn zones(text: &str) -> Option<Vec<Zone>> {
     let zone = |zone: &str| {
         let (access, size) = zone.split_once('/').unwrap_or((zone, ""));

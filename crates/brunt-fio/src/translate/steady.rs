@@ -12,7 +12,7 @@ use super::{Draft, SECOND};
 use crate::error::FioError;
 
 impl Draft<'_> {
-    /// `steadystate`: over a window of seconds, checked every second.
+    /// Translates `steadystate`, which fio evaluates every second over a window of several seconds.
     pub(super) fn steady(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         let Some(text) = self.text("steadystate") else {
             return Ok(());
@@ -23,7 +23,7 @@ impl Draft<'_> {
         else {
             self.note(
                 "steadystate",
-                "without steadystate_duration, fio does not detect it either",
+                "without steadystate_duration, fio does not check for a steady state either",
             );
             return Ok(());
         };
@@ -33,7 +33,7 @@ impl Draft<'_> {
         if workload.workers > 1 && !self.job.by_key().contains_key("group_reporting") {
             self.lose(
                 "steadystate",
-                "it is judged over all workers, as by fio with group_reporting",
+                "evaluated over all workers, as in fio with group_reporting",
             );
         }
         let round = self
@@ -78,20 +78,21 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The figure of a `steadystate`, whether its slope is limited instead of its deviation, and the limit as a share of
-    /// the mean. `None` if the limit is not a share.
+    /// Parses a `steadystate` criterion: the figure, whether the limit applies to its slope instead of its deviation,
+    /// and the limit as a fraction of the mean. `None` if the limit is not a percentage.
     fn steady_criterion(
         &mut self,
         text: &str,
     ) -> Result<Option<(SteadyFigure, bool, f64)>, FioError> {
-        let expected = "iops, bw or lat, or one of them with _slope, and a share: iops:10%";
+        let expected =
+            "iops, bw or lat, or one of these with the suffix _slope, and a percentage: iops:10%";
         let (what, limit) = text
             .split_once(':')
             .ok_or_else(|| self.wrong("steadystate", expected))?;
         let Some(limit) = limit.trim().strip_suffix('%') else {
             self.lose(
                 "steadystate",
-                "the limit is a share of the mean: write a percentage such as 5%",
+                "the limit is relative to the mean: write a percentage such as 5%",
             );
             return Ok(None);
         };
@@ -111,8 +112,8 @@ impl Draft<'_> {
         Ok(Some((figure, is_slope, limit / 100.0)))
     }
 
-    /// `latency_target`: the maximum queue depth, up to `iodepth`, at which the given share of requests meets the
-    /// limit.
+    /// Translates `latency_target`: the maximum queue depth, up to `iodepth`, at which the given percentage of
+    /// requests meets the limit.
     pub(super) fn promise(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         const MICROSECOND: Duration = Duration::from_micros(1);
         let Some(limit) = self
@@ -127,7 +128,7 @@ impl Draft<'_> {
         let Some(window) = window else {
             self.lose(
                 "latency_target",
-                "a search needs the length of a trial: write latency_window=5s",
+                "a depth search needs the length of a trial: write latency_window=5s",
             );
             return Ok(());
         };
@@ -140,7 +141,7 @@ impl Draft<'_> {
         if percentile >= 100.0 {
             self.lose(
                 "latency_target",
-                "it would depend on the slowest request alone: write latency_percentile=99.99",
+                "the result would depend on the slowest request alone: write latency_percentile=99.99",
             );
             return Ok(());
         }
@@ -154,7 +155,7 @@ impl Draft<'_> {
         });
         self.note(
             "latency_target",
-            "the queue depth is found before the first run, and used in all runs; each lasts one window",
+            "the queue depth is determined before the first run and used in all runs; each run lasts one window",
         );
         Ok(())
     }

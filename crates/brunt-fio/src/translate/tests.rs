@@ -44,7 +44,7 @@ fn first(experiment: &Experiment) -> Workload {
     workload.clone()
 }
 
-/// The first group of jobs that run at once.
+/// The first group of concurrent jobs.
 fn group(experiment: &Experiment) -> Option<&TogetherEntry> {
     let mut groups = experiment.workloads.groups();
     groups
@@ -293,7 +293,6 @@ fn a_loss_is_named_with_its_line_and_refuses_the_file() {
     assert_eq!(points, ["a+b at-once", "a at-once/a", "b at-once/b"]);
 }
 
-/// The error names the right option and reason.
 #[test]
 fn the_error_names_the_right_option_and_reason() {
     let check = |settings: &str, blamed: &str, words: &str| {
@@ -350,7 +349,7 @@ fn the_error_names_the_right_option_and_reason() {
         "filename",
         "neither a file nor a block device",
     );
-    check("ss=iops:500\nss_dur=10", "ss", "share of the mean");
+    check("ss=iops:500\nss_dur=10", "ss", "relative to the mean");
     check("ss=iops:5%\nss_dur=10\nnumjobs=2", "ss", "group_reporting");
     check(
         "latency_target=5000\nlatency_window=1000000",
@@ -387,7 +386,7 @@ fn the_error_names_the_right_option_and_reason() {
     }
 }
 
-/// Jobs whose engines are not block loads are left out; those with a file or device are imported.
+/// Jobs whose engines are not block loads are omitted; jobs with a file or device are imported.
 #[test]
 fn jobs_without_a_block_engine_are_left_out() {
     let text = "[burn]\nioengine=cpuio\ncpuload=50\n[map]\nioengine=mmap\nsize=1m\nfilename=/x/y\n";
@@ -413,7 +412,7 @@ fn jobs_without_a_block_engine_are_left_out() {
     ));
 }
 
-/// The syntax used in fio's own examples, one job each.
+/// The syntax used in fio's own examples, with one job per feature.
 #[test]
 fn the_syntax_of_fios_examples_is_accepted() {
     let (_, workload, _) =
@@ -459,7 +458,7 @@ fn the_syntax_of_fios_examples_is_accepted() {
     assert_eq!(unset.location.line, Some(3));
 }
 
-/// Trims become a separate workload, whose size is counted in requests.
+/// Trims become a separate workload, whose size is converted to a number of requests.
 #[test]
 fn trims_are_counted_in_requests() {
     let (_, workload, _) = one("rw=randtrim\nbs=8k");
@@ -479,7 +478,7 @@ fn trims_are_counted_in_requests() {
     assert_eq!(workload.stop.requests, Some(9));
 }
 
-/// Without a size, a job covers its whole file or device, as many times as requested.
+/// Without a size, a job covers its whole file or device as many times as `loops` requests.
 #[test]
 fn a_job_without_a_size_covers_its_whole_file_or_device() {
     let import = |text: &str| {
@@ -521,7 +520,7 @@ fn a_job_without_a_size_covers_its_whole_file_or_device() {
     assert_eq!(url, "iscsi://host/iqn.x:y/0");
 }
 
-/// Jobs that wait for one another are phases of one experiment.
+/// Jobs that wait for one another become phases of one experiment.
 #[test]
 fn sequential_jobs_become_phases_in_their_order() {
     let import =
@@ -534,8 +533,8 @@ fn sequential_jobs_become_phases_in_their_order() {
     assert!(import.remarks.iter().all(|remark| remark.key == "filename"));
 }
 
-/// Concurrent jobs become one point with a part for each. They start when fio would start them, and end with the first
-/// one if `exitall` is set.
+/// Concurrent jobs become one point with one part per job. The parts start when fio would start the jobs, and end
+/// with the first one if `exitall` is set.
 #[test]
 fn concurrent_jobs_become_one_point() {
     let text = "[global]\nsize=1m\nfilename=/x/y\nruntime=9\ntime_based\nexitall\n\
@@ -554,7 +553,7 @@ fn concurrent_jobs_become_one_point() {
         group.jobs[1].start_delay,
         Some(Span(Duration::from_millis(1250)))
     );
-    // The measurement of b begins 750 ms after a's, so the interval is chosen to divide that.
+    // Measuring begins for b 750 ms after a, so the interval must divide 750 ms.
     assert_eq!(
         import.experiment.workloads["b"].interval,
         Span(Duration::from_millis(250))
@@ -565,7 +564,8 @@ fn concurrent_jobs_become_one_point() {
     assert!(matches!(refused.cause, Cause::Value { .. }), "{refused}");
 }
 
-/// Copies with separate files, starts or regions become separate workloads; others become workers of a single one.
+/// Copies with separate files, offsets or regions become separate workloads; other copies become the workers of one
+/// workload.
 #[test]
 fn copies_with_their_own_files_become_workloads() {
     let import = |text: &str| {
@@ -622,7 +622,7 @@ fn copies_with_their_own_files_become_workloads() {
         (apart.2, apart.3.as_str()),
         (3, "job-1@job job-2@job job-3@job")
     );
-    // A file is a single target, large enough for the last copy, regardless of filesize.
+    // A file becomes a single target, large enough for the last copy, regardless of filesize.
     let increment = "rw=write\nnumjobs=2\noffset_increment=1m\n";
     for filesize in ["", "filesize=2m\n"] {
         let regions = import(&format!("[job]\nfilename=/x/y\n{increment}{filesize}"));
@@ -648,7 +648,8 @@ fn copies_with_their_own_files_become_workloads() {
     );
 }
 
-/// Gaps between sequential requests, and their effect on the bytes for a size.
+/// Gaps between sequential requests become strides; the last argument is the number of KiB transferred for a size of
+/// 1 MiB.
 #[test]
 fn gaps_between_requests_become_strides() {
     let check =
@@ -667,7 +668,7 @@ fn gaps_between_requests_become_strides() {
         };
     check("rw=read:-8k", None, None, Some(8192), 1024);
     check("rw=write:112k\nbs=16k", None, Some(112 << 10), None, 1024);
-    // Skipped parts don't count: fio issues requests for the whole size.
+    // Skipped parts don't count toward the size: fio issues requests for all of it.
     let zones = "zonemode=strided\nzonesize=128k";
     check(
         &format!("{zones}\nzoneskip=256k"),
@@ -710,7 +711,7 @@ fn gaps_between_requests_become_strides() {
     );
 }
 
-/// The end of a job ends exactly those others that it would end in fio.
+/// With `exitall`, a job ends exactly those jobs that it would end in fio.
 #[test]
 fn a_job_ends_exactly_those_that_it_ends_in_fio() {
     let text = "[global]\nfilename=/x/y\nsize=1m\nexitall\n[a]\nexit_what=stonewall\n[b]\nnew_group\nrw=randread\n";
@@ -720,7 +721,7 @@ fn a_job_ends_exactly_those_that_it_ends_in_fio() {
     assert_eq!((group.exit_all, ends), (false, vec![true, false]));
 }
 
-/// An error names the line and valid values.
+/// An error names the line and the valid values.
 #[test]
 fn an_error_names_the_line_and_valid_values() {
     let refused = |settings: &str| of(&format!("[job]\n{settings}\n")).unwrap_err();
@@ -758,7 +759,7 @@ fn an_error_names_the_line_and_valid_values() {
     );
 }
 
-/// Each engine gives the right target.
+/// Each engine produces the right target.
 #[test]
 fn each_engine_gives_the_right_target() {
     assert_eq!(one("ioengine=null").0, "null:1MiB");

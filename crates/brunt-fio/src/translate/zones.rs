@@ -1,5 +1,5 @@
-//! Sequential requests with gaps: the strided zones of `zonemode`, and the number after the colon of `rw=read:64k`.
-//! Both become a stride.
+//! Sequential requests with gaps: the strided zones of `zonemode`, and the number after the colon in `rw=read:64k`.
+//! Both are translated to a stride.
 
 use brunt_core::Size;
 use brunt_load::Workload;
@@ -9,7 +9,7 @@ use super::Draft;
 use crate::error::FioError;
 
 impl Draft<'_> {
-    /// `zonemode`: with `strided`, the given part of each zone is accessed and the rest skipped.
+    /// Translates `zonemode`: with `strided`, the given part of each zone is accessed and the rest is skipped.
     pub(super) fn zones(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         let size = self.size("zonesize")?.filter(|size| *size > 0);
         let size = match (self.text("zonemode"), size) {
@@ -33,7 +33,7 @@ impl Draft<'_> {
         if range < size {
             self.lose(
                 "zonerange",
-                "a zone is covered once, not until zonesize bytes have been sent to it",
+                "a zone is covered once; fio revisits it until zonesize bytes have been transferred",
             );
             return Ok(());
         }
@@ -41,10 +41,10 @@ impl Draft<'_> {
         if workload.sequential < 1.0 {
             self.lose(
                 "zonemode",
-                "random requests to one zone after another are not supported",
+                "random requests confined to one zone at a time are not supported",
             );
         } else if workload.stride.is_some() {
-            self.lose("zonemode", "rw already skips a part after each request");
+            self.lose("zonemode", "rw already skips some bytes after each request");
         } else if skip > 0 {
             workload.stride = Some(Stride {
                 run: Some(Size(size)),
@@ -55,8 +55,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The number after the colon of `rw`: bytes between sequential requests, or the number of sequential ones after a
-    /// random one.
+    /// Translates the number after the colon in `rw`: bytes between sequential requests, or the number of sequential
+    /// requests after each random one.
     pub(super) fn sequencer(
         &mut self,
         text: &str,
@@ -90,8 +90,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The number of passes that a job without a size makes over its device: fio requests as many bytes as the device
-    /// has, however many it skips in each pass.
+    /// The number of passes that a job without a size makes over its device: fio transfers as many bytes as the
+    /// device holds, regardless of how much it skips in each pass.
     pub(super) fn passes(&mut self, workload: &Workload) -> u64 {
         let Some(stride) = workload.stride else {
             return 1;
@@ -104,8 +104,8 @@ impl Draft<'_> {
             } else {
                 "rw"
             };
-            let why = "the part it skips is not a multiple of the part it covers, so there is no whole number of \
-                       passes: write size=";
+            let why = "the skipped part is not a multiple of the covered part, so there is no whole \
+             number of passes: write size=";
             self.lose(key, why);
         }
         each.round() as u64

@@ -1,11 +1,11 @@
-//! Why a command failed, what to do about it, and the exit status.
+//! Command failures: what happened, how to fix it, and the exit status.
 
 use std::fmt::Display;
 
 use brunt_block::ring::engine::IoEngineError;
 use brunt_study::experiment::FileError;
 
-/// Why a command failed, what to do about it, and the exit status.
+/// The failure of a command.
 #[derive(Debug)]
 pub struct Failure {
     pub(super) status: u8,
@@ -16,7 +16,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The work failed, or the verdict was "worse": status 1.
+    /// The command failed, or the verdict was "worse": status 1.
     pub fn failed(what: impl Display) -> Failure {
         Failure {
             status: 1,
@@ -36,7 +36,7 @@ impl Failure {
         }
     }
 
-    /// What happened and what to do about it, without the lines of a file.
+    /// The message and the advice, without the lines of a file.
     pub fn in_a_line(&self) -> String {
         match &self.advice {
             Some(advice) => format!("{}; {advice}", self.what),
@@ -60,14 +60,14 @@ impl Failure {
         self
     }
 
-    /// The same failure with its place in a file: `at` receives the message and returns the error with its place.
+    /// The same failure with its location in a file: `at` takes the message and returns the error with the location.
     pub fn located(mut self, at: impl FnOnce(String) -> Box<FileError>) -> Failure {
         let error = at(self.what);
         (self.what, self.excerpt) = (error.one_line(), error.excerpt());
         self
     }
 
-    /// Adds the lines of the file with a marker at the mistake; printed below the message.
+    /// Adds the offending lines of the file with a marker at the mistake, printed below the message.
     pub fn at(mut self, excerpt: Option<String>) -> Failure {
         self.excerpt = excerpt;
         self
@@ -110,5 +110,5 @@ impl From<brunt_fio::FioError> for Failure {
     }
 }
 
-/// Result of a command.
+/// The result of a command.
 pub type Done = Result<(), Failure>;

@@ -1,10 +1,10 @@
-//! Shared by all commands: the program's definition, `--json`, errors, exit status, Ctrl-C and terminal hangup.
+//! What all commands share: the program's definition, `--json`, errors, exit status, Ctrl-C and terminal hangup.
 //!
-//! Scripts rely on these conventions: exit status 0 means done, 1 that the work failed or a verdict was "worse", and 2
-//! that the command line or a file is wrong. With `--json`, standard output carries one JSON object and nothing else
-//! (`{"error": …}` if the command failed). Progress, notes and errors go to standard error.
+//! Scripts rely on these conventions: exit status 0 means success, 1 that the command failed or a verdict was
+//! "worse", and 2 that the command line or a file is wrong. With `--json`, standard output carries one JSON object
+//! and nothing else (`{"error": …}` if the command failed). Progress, notes and errors go to standard error.
 //!
-//! The one rule: a command prints only through [`Output`], so a closed pipe ends the program quietly, without a panic.
+//! The rule: a command prints only through [`Output`], so a closed pipe ends the program quietly, without a panic.
 
 mod bind;
 #[cfg(test)]
@@ -35,12 +35,12 @@ pub fn definition() -> clap::Command {
     define(|command| command.defined())
 }
 
-/// The definition for these arguments. If they name a command, the others are defined only if clap needs them: defining
-/// all would cost a tenth of a millisecond and 70 page faults at each start.
+/// The definition needed to parse these arguments. If they name a command, all other commands are defined only if
+/// clap needs them: defining all of them would cost a tenth of a millisecond and 70 page faults at each start.
 fn definition_for(words: impl IntoIterator<Item = OsString>) -> clap::Command {
     let first = words.into_iter().skip(1).find(|word| word != "--json");
     let is_named = |command: &Entry| first.as_ref().is_some_and(|word| word == command.name);
-    // The list of all commands shows each description.
+    // The list of all commands shows each command's description.
     if !COMMANDS.iter().any(is_named) {
         return definition();
     }
@@ -82,7 +82,7 @@ pub fn main() -> ExitCode {
         );
         None
     });
-    // Clap exits with status 0 for --help and --version, and 2 for mistakes.
+    // Clap exits with status 0 for --help and --version, and with 2 for mistakes.
     let matches = definition_for(std::env::args_os())
         .try_get_matches()
         .unwrap_or_else(|error| {
@@ -90,7 +90,7 @@ pub fn main() -> ExitCode {
             let json = error.use_stderr() && std::env::args_os().any(|word| word == "--json");
             let output = Output::new(json, interrupted.clone(), hangup);
             if !error.use_stderr() && !io::stdout().is_terminal() {
-                // Help or version, written to a pipe that may be full.
+                // Help or version text; the pipe may be full, so wait for its reader.
                 output.bytes(error.to_string().as_bytes());
                 std::process::exit(error.exit_code());
             }
@@ -132,7 +132,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Command-line words that contain passwords, each with the form in which it is shown.
+/// Command-line words that contain passwords, each with the form in which it may be shown.
 fn words_with_secrets() -> Vec<(String, String)> {
     let words = std::env::args_os().filter_map(|word| word.into_string().ok());
     words
@@ -145,22 +145,23 @@ fn words_with_secrets() -> Vec<(String, String)> {
 /// id of the SIGHUP handler.
 fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<Option<SigId>> {
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the second signal finds the flag set and ends the program.
+        // The order matters: the second signal finds the flag set and ends the program.
         signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())?;
         signal_hook::flag::register(signal, interrupted.clone())?;
     }
     signal_hook::flag::register(SIGXCPU, interrupted.clone())?;
-    // With a handler, a write beyond `ulimit -f` fails with EFBIG, which is reported; without one, SIGXFSZ ends us.
+    // With a handler, a write beyond `ulimit -f` fails with EFBIG, which is reported; without a handler, SIGXFSZ ends
+    // the program.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    // A closing terminal may cause several SIGHUPs: from the kernel, the shell, and the outer process of a lab. If
-    // `nohup` had it ignored, it stays ignored.
+    // A closing terminal may cause several SIGHUPs, from the kernel, the shell and the outer process of a lab, so a
+    // second one doesn't end the program. If SIGHUP was ignored at the start (`nohup`), it stays ignored.
     let hangup = !is_ignored(SIGHUP);
     hangup
         .then(|| signal_hook::flag::register(SIGHUP, interrupted.clone()))
         .transpose()
 }
 
-/// Whether this program was started with a signal ignored (proc_pid_status(5), SigIgn).
+/// Whether a signal was ignored when this program started (proc_pid_status(5), SigIgn).
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -181,13 +182,14 @@ fn run(name: &str, arguments: &ArgMatches, output: &Output) -> Done {
 mod tests {
     use super::*;
 
-    /// Clap finds no contradiction in the definition (otherwise it checks only on use).
+    /// Checks that clap finds no contradiction in the definition; otherwise it would check only on use.
     #[test]
     fn clap_accepts_the_definition() {
         definition().debug_assert();
     }
 
-    /// The partial definition for a command line behaves like the full one, whatever words precede the command.
+    /// Checks that the partial definition for a command line behaves like the full one, whatever words precede the
+    /// command.
     #[test]
     fn a_partial_definition_behaves_like_the_full_one() {
         let answer = |definition: clap::Command, words: &[String]| match definition
@@ -235,7 +237,8 @@ mod tests {
         }
     }
 
-    /// Each command is listed once and has a description, and its help ends with an example that parses.
+    /// Checks that each command is listed once and has a description, and that its help ends with an example that
+    /// parses.
     #[test]
     fn every_command_has_help_and_a_working_example() {
         for (index, command) in COMMANDS.iter().enumerate() {
@@ -272,8 +275,8 @@ mod tests {
         }
     }
 
-    /// All help has one form: in lists, a sentence without its full stop; in long help, a separate paragraph below it;
-    /// and examples with descriptions in lower case.
+    /// Checks that all help texts have the same form: in lists, a sentence without its full stop; in long help, a
+    /// separate paragraph below it; and examples with lower-case descriptions.
     #[test]
     fn help_has_one_form() {
         let subcommands =
@@ -309,7 +312,7 @@ mod tests {
         }
     }
 
-    /// Devices are listed in one place, and commands that take device URLs point there.
+    /// Checks that devices are listed in one place, and that commands that take device URLs point there.
     #[test]
     fn devices_are_listed_once() {
         let help = |words: &[&str]| {
@@ -332,7 +335,7 @@ mod tests {
         }
     }
 
-    /// The usage shows the program's name, not its file's.
+    /// Checks that the usage shows the program's name, not its file's.
     #[test]
     fn usage_shows_the_programs_name() {
         for words in [
@@ -356,7 +359,7 @@ mod tests {
         );
     }
 
-    /// Each subcommand has an example in its help, and it parses.
+    /// Checks that the help of each subcommand has an example that parses.
     #[test]
     fn every_subcommand_has_a_working_example() {
         for command in COMMANDS {
@@ -377,7 +380,7 @@ mod tests {
         }
     }
 
-    /// The `brunt` command that an example shows.
+    /// The `brunt` command in an example.
     fn shell_words(line: &str) -> Vec<String> {
         let found = super::documented::commands_in(line, "brunt");
         found.into_iter().next().unwrap_or_default()

@@ -1,7 +1,8 @@
-//! Output of commands: lines for people or one JSON object, notes, and whether the user has interrupted.
+//! Output of commands: text for people or one JSON object, and notes; also knows whether the user has interrupted the
+//! command.
 //!
-//! The one rule: everything is printed here, so a closed pipe ends the program quietly instead of with a panic, and one
-//! Ctrl-C ends a wait for the reader of a full one.
+//! The rule: everything is printed here, so a closed pipe ends the program quietly instead of with a panic, and a
+//! single Ctrl-C ends a wait for the reader of a full pipe.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -17,7 +18,7 @@ use signal_hook::consts::SIGHUP;
 
 use crate::plain::Plain;
 
-/// Bytes of an answer written at once.
+/// Size of each write of an answer, in bytes.
 const ANSWER_BYTES: usize = 1 << 16;
 
 /// Where a command prints, and whether the user has interrupted it.
@@ -26,11 +27,11 @@ pub struct Output {
     json: bool,
     answered: Arc<AtomicBool>,
     interrupted: Arc<AtomicBool>,
-    /// The handler that makes SIGHUP interrupt.
+    /// The handler through which SIGHUP interrupts the command.
     hangup: Option<SigId>,
-    /// Progress bar at the bottom of the terminal; notes are printed above it.
+    /// The progress bar at the bottom of the terminal; notes are printed above it.
     above: Arc<Mutex<Option<ProgressBar>>>,
-    /// Receives each note as well.
+    /// Called with each note that is printed.
     listener: Arc<Mutex<Option<NoteListener>>>,
 }
 
@@ -38,7 +39,8 @@ pub struct Output {
 pub type NoteListener = Box<dyn Fn(&str) + Send>;
 
 impl Output {
-    /// Prints objects if `json`, otherwise lines. Signals set `interrupted`; `hangup` is the SIGHUP handler among them.
+    /// Prints objects if `json` is set, otherwise lines. Signals set `interrupted`; `hangup` is the id of the SIGHUP
+    /// handler, which also does so.
     pub(super) fn new(json: bool, interrupted: Arc<AtomicBool>, hangup: Option<SigId>) -> Output {
         Output {
             json,
@@ -75,8 +77,8 @@ impl Output {
         }
     }
 
-    /// Prints the one object of `--json`. Does nothing without `--json`, or if an object was already printed: a failure
-    /// after the results doesn't print a second one.
+    /// Prints the single object of `--json`. Does nothing without `--json`, or if an object was already printed, so a
+    /// failure after the results doesn't print a second one.
     pub fn object(&self, value: &Value) {
         if self.json && !self.answered.swap(true, Ordering::Relaxed) {
             self.write(format_args!("{value:#}\n"));
@@ -90,8 +92,8 @@ impl Output {
         end_if_closed(OutputFile::stdout().and_then(|mut file| file.write_all(bytes)));
     }
 
-    /// A writer to standard output for an answer of any size, with or without `--json`. It counts as the one
-    /// object of `--json`.
+    /// A writer to standard output for an answer of any size, with or without `--json`. This answer replaces the
+    /// single object of `--json`.
     pub fn answer(&self) -> AnswerWriter {
         self.answered.store(true, Ordering::Relaxed);
         let lock = io::stdout().lock();
@@ -102,7 +104,7 @@ impl Output {
         AnswerWriter(BufWriter::with_capacity(ANSWER_BYTES, file), lock)
     }
 
-    /// Prints one line on standard error, for information in addition to the answer.
+    /// Prints one line on standard error, for information beyond the answer.
     pub fn note(&self, text: impl Display) {
         if let Some(listener) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
             listener(&text.to_string());
@@ -131,24 +133,25 @@ impl Output {
         self.json
     }
 
-    /// Whether the user pressed Ctrl-C, sent SIGTERM or closed the terminal (SIGHUP): stop, drain, print what was
-    /// measured. A second Ctrl-C or SIGTERM ends the program at once.
+    /// Whether the user pressed Ctrl-C, sent SIGTERM or closed the terminal (SIGHUP); if so, stop, drain, and print
+    /// what was measured. A second Ctrl-C or SIGTERM ends the program at once.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Interrupts like Ctrl-C, for a request that comes from elsewhere.
+    /// Has the effect of Ctrl-C, for requests from elsewhere.
     pub fn interrupt(&self) {
         self.interrupted.store(true, Ordering::Relaxed);
     }
 
-    /// From now on, SIGHUP sets a separate flag instead of interrupting: for a service that reloads its file.
+    /// From now on, SIGHUP sets a separate flag instead of interrupting: for a service that reloads its configuration
+    /// file.
     ///
     /// # Errors
-    /// The system refused the handler.
+    /// The handler can't be registered.
     pub fn divert_hangup(&self) -> io::Result<Arc<AtomicBool>> {
         let hung_up = Arc::new(AtomicBool::new(false));
-        // Register the new handler first, so that there is always one.
+        // Register the new handler first, so that SIGHUP always has one.
         signal_hook::flag::register(SIGHUP, hung_up.clone())?;
         if let Some(id) = self.hangup {
             signal_hook::low_level::unregister(id);
@@ -162,7 +165,7 @@ impl Output {
     }
 
     fn write(&self, text: std::fmt::Arguments<'_>) {
-        // In one write: a line-buffered stream would make a system call per line.
+        // Written at once: a line-buffered stream would make a system call per line.
         self.bytes(text.to_string().as_bytes());
     }
 }
@@ -174,7 +177,7 @@ pub struct AnswerWriter(
 );
 
 impl AnswerWriter {
-    /// Writes a text.
+    /// Writes formatted text.
     pub fn put(&mut self, text: impl Display) {
         end_if_closed(write!(self.0, "{text}"));
     }
@@ -186,15 +189,15 @@ impl Drop for AnswerWriter {
     }
 }
 
-/// Exits quietly when the reader of our output is gone (`brunt … | head`).
+/// Exits quietly when the reader of standard output is gone (`brunt … | head`).
 fn end_if_closed(result: io::Result<()>) {
     if let Err(error) = result {
         end(&error);
     }
 }
 
-/// Exits because standard output accepts no more. If the user interrupted a wait for the reader, this is like a second
-/// Ctrl-C.
+/// Exits because a write to standard output failed. If the user interrupted a wait for the reader, exits as after a
+/// second Ctrl-C.
 fn end(error: &io::Error) -> ! {
     if error.kind() != io::ErrorKind::BrokenPipe {
         let _ = print_error(&format!(
@@ -204,7 +207,7 @@ fn end(error: &io::Error) -> ! {
     std::process::exit(if input::is_stopped(error) { 130 } else { 1 })
 }
 
-/// Prints on standard error. Gives up if the user interrupts while the reader is stalled.
+/// Prints on standard error. Stops waiting if the user interrupts while the reader is stalled.
 fn print_error(text: &str) -> io::Result<()> {
     static GAVE_UP: AtomicBool = AtomicBool::new(false);
     if GAVE_UP.load(Ordering::Relaxed) {

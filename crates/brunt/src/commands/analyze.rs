@@ -18,7 +18,7 @@ use super::capture::windows::{OpenWindows, WindowArgs, WindowContext, WindowsEnd
 use super::record::{KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
 
-/// Protocols listed for a capture without operations.
+/// Protocols listed for a capture that contains no known operations.
 const SURVEY_ROWS: usize = 12;
 
 /// Report on the NFS traffic in a capture: rates, latencies, hot files, findings
@@ -31,8 +31,8 @@ pub struct Analyze {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Number of parser threads, which share the connections of a capture file, in addition to the thread that reads
-    /// it.
+    /// Number of parser threads for a capture file; they share its connections. The thread that reads the file is not
+    /// included.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
 
@@ -81,11 +81,12 @@ impl super::Subcommand for Analyze {
     }
 }
 
-/// Which analyses run.
+/// Which analyses to run.
 #[derive(clap::Args, Clone)]
 pub struct AnalysisArgs {
-    /// Run only these analyses: hot, profile, errors, duplicates, not_understood (rates and mix always run). The others
-    /// cost nothing, without duplicates and a trace not even checksums, and are absent from the report.
+    /// Run only these analyses: hot, profile, errors, duplicates, not_understood (rates and mix always run). Other
+    /// analyses cost nothing and are absent from the report; without duplicates and a trace, checksums are not
+    /// computed either.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     analyses: Vec<String>,
 }
@@ -109,7 +110,7 @@ struct FileOutcome {
     end: WindowsEnd,
     recorders: Vec<TraceRecorder>,
     ledger: Ledger,
-    /// Set if the file is damaged: the rest of it was not read.
+    /// Set if the file is damaged; the rest of it was not read.
     damage: Option<SourceError>,
     /// Bytes after the last complete packet.
     cut_bytes: usize,
@@ -196,7 +197,7 @@ fn read(
         dropped: Arc::default(),
     };
     let (windows, sinks) = open.start(analyses(&recorders, workers, selected), context)?;
-    // Without recordings, only the analyses run: they need less of each packet.
+    // Without recordings, run only the analyses, which need less of each packet.
     let (sinks, recorders, ledger, damage, cut_bytes) = if recorders.is_empty() {
         let read = run(file, sinks, tap, stop)?;
         let Shares { sinks, ledger } = read.shares;
@@ -218,7 +219,7 @@ fn read(
     })
 }
 
-/// Empty analyses, one for each parser; with an anonymized trace, they hide what it hides.
+/// Empty analyses, one per parser; with an anonymized trace, they hide the same names as the trace.
 pub(super) fn analyses(
     recorders: &[TraceRecorder],
     workers: usize,
@@ -233,7 +234,7 @@ pub(super) fn analyses(
 }
 
 impl FileOutcome {
-    /// Prints what limits the report.
+    /// Prints notes on what limits the report.
     fn note(&self, output: &Output) {
         if self.cut_bytes > 0 {
             output.note(format_args!(
@@ -242,11 +243,11 @@ impl FileOutcome {
             ));
         }
         if self.interrupted {
-            output.note("interrupted: the report covers everything read until then");
+            output.note("interrupted: the report covers everything read so far");
         }
     }
 
-    /// What limits the report, as sentences for the page.
+    /// What limits the report, in sentences for the page.
     fn trouble(&self) -> Vec<String> {
         let mut trouble = Vec::new();
         if self.interrupted {
@@ -266,7 +267,7 @@ impl FileOutcome {
     }
 }
 
-/// Reports the contents of a capture without known operations.
+/// Describes the contents of a capture without known operations.
 fn nothing_understood(name: &str, found: Option<&Survey>, output: &Output) -> Failure {
     let failure = Failure::failed(format!("{name}: no NFSv3, NFSv4 or iSCSI operations"));
     let Some(found) = found else {
@@ -280,7 +281,7 @@ fn nothing_understood(name: &str, found: Option<&Survey>, output: &Output) -> Fa
         output.line(format_args!("  {count} RPC calls of {call}"));
     }
     failure.advise(match found.protocols.first() {
-        Some(most) => format!("most of its bytes are {}", most.name),
+        Some(most) => format!("most of its bytes belong to {}", most.name),
         None => "it holds no packets".into(),
     })
 }

@@ -1,5 +1,5 @@
-//! `brunt compare`: compares results of the same experiment, or the targets of one result, and prints which changes are
-//! significant.
+//! `brunt compare`: compares results of the same experiment, or the targets within one result, and prints which
+//! changes are significant.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
 
-/// Compare results: the change of each metric with its confidence interval, and a verdict
+/// Compare results: the change in each metric with its confidence interval, and a verdict
 ///
 /// Each metric is better, worse, same (within the margin) or inconclusive; runs are the samples. "Better" and "worse"
 /// come from Welch's t-test of the ratio, with variances moderated across points, a deviation of 2 % between sessions,
@@ -28,37 +28,39 @@ use crate::cli::{Done, Failure, Output};
 /// explain it. Fewer than four runs per side are always inconclusive. The column "sees" is the smallest change that
 /// would be detected with 80 % power. --json adds Mann-Whitney tests.
 ///
-/// Runs that took turns, made by 'brunt run --interleave A.toml B.toml' or on targets of one experiment, are compared in
-/// pairs by a paired t-test. That is the recommended way: what changes on the machine affects both runs of a pair.
+/// Runs that took turns, made by 'brunt run --interleave A.toml B.toml' or on targets of one experiment, are compared
+/// in pairs by a paired t-test. This is the recommended way: changes in the machine's speed affect both runs of a
+/// pair.
 ///
 /// With a single folder, its targets are compared with the network alone if that was measured, otherwise with the
-/// first. With more than two, all are compared with the first, and each comparison is corrected separately.
+/// first target. With more than two folders, each is compared with the first, and each comparison is corrected
+/// separately.
 #[derive(clap::Args)]
 pub struct Compare {
-    /// Results folders: the baseline, and those to compare with it; a single one to compare its targets
+    /// Results folders: the baseline, and the ones to compare with it; or a single folder, to compare its targets
     #[arg(required = true, value_name = "RESULTS")]
     results: Vec<PathBuf>,
-    /// Exit with status 1 if this condition holds at any point: 'p99 worse by 10%', or for one kind of operation
-    /// 'write p99.9 worse by 10%'. A condition about something that the results don't have is an error. Can be repeated
+    /// Exit with status 1 if this condition holds at any point: 'p99 worse by 10%', or for a single kind of operation
+    /// 'write p99.9 worse by 10%'. It is an error if the results have no such figure in common. Can be repeated
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<FailIf>,
-    /// Changes smaller than this do not matter: a metric shown to be within it is "same" [default: 5%]
+    /// Changes smaller than this do not matter: a metric shown to have changed by less is "same" [default: 5%]
     #[arg(long, value_name = "PERCENT")]
     margin: Option<Margin>,
-    /// Compare these percentiles too, such as 95,99.99. Those that a result's summary doesn't have are computed from its
-    /// histograms
+    /// Also compare these percentiles, such as 95,99.99. Percentiles that are missing in a result's summary are
+    /// computed from its histograms
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     percentiles: Vec<Percentile>,
 }
 
-/// A result with its name in messages.
+/// A result, with its name for messages.
 pub(super) struct NamedResult<'a> {
     pub name: String,
     pub summary: &'a Summary,
 }
 
 impl NamedResult<'_> {
-    /// Its name, with the label that it was given.
+    /// The result's name, with its label if it has one.
     fn title(&self) -> String {
         match &self.summary.label {
             Some(label) => format!("{} ({label})", self.name),
@@ -71,10 +73,10 @@ impl NamedResult<'_> {
 #[derive(Default)]
 pub(super) struct CompareOptions {
     pub margin: f64,
-    /// In addition to the usual ones and those that the results' experiments chose.
+    /// Percentiles in addition to the usual ones and those chosen in the results' experiments.
     pub percentiles: Vec<Percentile>,
     pub fail_if: Vec<FailIf>,
-    /// What each result recorded about its machine and targets; empty if the results ran on one machine in turns, or are
+    /// What each result recorded about its machine and targets; empty if the runs took turns on one machine, or for
     /// targets of one experiment.
     pub environments: Vec<Vec<EnvironmentFact>>,
 }
@@ -83,7 +85,7 @@ pub(super) struct CompareOptions {
 pub(super) struct ComparedPair {
     /// For `--json`.
     pub object: Value,
-    /// The figures for which a condition holds.
+    /// The figures for which a `--fail-if` condition holds.
     pub failed: Vec<String>,
 }
 
@@ -144,14 +146,14 @@ impl Subcommand for Compare {
         match failed.as_slice() {
             [] => Ok(()),
             failed => Err(Failure::failed(format!(
-                "the condition holds for {}",
+                "the --fail-if condition holds for {}",
                 failed.join("; ")
             ))),
         }
     }
 }
 
-/// Compares the first of several results with each of the others, and prints what changed.
+/// Compares the first result with each of the others, and prints what changed.
 pub(super) fn compare_all(
     results: &[NamedResult<'_>],
     wanted: &CompareOptions,
@@ -195,7 +197,7 @@ pub(super) fn compare_all(
         .collect()
 }
 
-/// Compares two results, and prints what changed.
+/// Compares two results and prints what changed.
 fn compare_pair(
     [a, b]: [&NamedResult<'_>; 2],
     differ: Option<Vec<ResultDifference>>,
@@ -264,7 +266,7 @@ fn compare_pair(
     Ok(ComparedPair { object, failed })
 }
 
-/// What results recorded about their machines and targets, with nothing for tables that can't be read.
+/// What results recorded about their machines and targets; tables that can't be read contribute nothing.
 fn environments(folders: &[PathBuf]) -> Vec<Vec<EnvironmentFact>> {
     let read = |folder: &PathBuf| experiment::read_environment(folder);
     let each = folders.iter().map(read);
@@ -272,7 +274,7 @@ fn environments(folders: &[PathBuf]) -> Vec<Vec<EnvironmentFact>> {
         .collect()
 }
 
-/// Prints what differs apart from the figures.
+/// Prints the differences other than the figures.
 fn print_differences(found: &[ResultDifference], output: &Output) {
     if found.is_empty() {
         output.line("  same experiment, targets, program and machine, as far as recorded");
@@ -296,7 +298,7 @@ fn print_differences(found: &[ResultDifference], output: &Output) {
     }
 }
 
-/// The first line of a value, or as much of it as fits on a line next to another.
+/// The first line of a value, shortened so that two values fit on one line.
 fn shortened(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     match line.char_indices().nth(VALUE_CHARS_MAX) {
@@ -305,7 +307,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Prints the table.
+/// Prints the table of changes.
 fn print(lines: &[Line], margin: f64, output: &Output) {
     output.line(row([
         "",
@@ -334,7 +336,7 @@ fn print(lines: &[Line], margin: f64, output: &Output) {
     }
 }
 
-/// Names chosen percentiles that the runs of a result don't have.
+/// Messages about requested percentiles that the runs of a result don't have.
 fn absent(results: [&NamedResult<'_>; 2], asked: &[Percentile]) -> Vec<String> {
     let chosen = results
         .iter()
@@ -358,7 +360,7 @@ fn absent(results: [&NamedResult<'_>; 2], asked: &[Percentile]) -> Vec<String> {
     each.collect()
 }
 
-/// Reads results with their names, and with these percentiles as far as possible.
+/// Reads results with their names, and with the requested percentiles as far as possible.
 fn read(
     folders: &[PathBuf],
     percentiles: &[Percentile],
@@ -372,12 +374,12 @@ fn read(
     Ok(names.zip(summaries).collect())
 }
 
-/// Maximum number of differences printed; the page has all of them.
+/// Maximum number of differences printed; the page lists all of them.
 const DIFFERENCES_MAX: usize = 20;
-/// Maximum number of characters printed of a value that differs.
+/// Maximum number of characters printed of each differing value.
 const VALUE_CHARS_MAX: usize = 60;
 
-/// How to measure two experiments so that the machine's changes affect both.
+/// Advice on how to measure two experiments so that changes in the machine affect both.
 const IN_TURNS: &str =
     "measure both in turns, which cancels such differences: brunt run --interleave A.toml B.toml";
 
@@ -392,7 +394,7 @@ fn advice(lines: &[Line], paired: bool) -> Vec<String> {
     if of(Verdict::MachinesDiffered).next().is_some() {
         let what = "the machines differed, so nothing is concluded from these changes";
         notes.push(match paired {
-            // Only a side that was stopped or throttled differs from its twin.
+            // With paired runs, the machines count as different only if one run of a pair was stopped or throttled.
             true => format!("{what}: runs of only one side were stopped or throttled; repeat both"),
             false => format!("{what}; {IN_TURNS}"),
         });
@@ -401,7 +403,7 @@ fn advice(lines: &[Line], paired: bool) -> Vec<String> {
         let effect = line.comparison.effect?;
         Some((line, effect.runs_wanted))
     });
-    // Treat an unknown number as the largest: the comparison that needs the most runs decides for all.
+    // Treat an unknown number as the largest: the comparison that needs the most runs determines the advice.
     let most = wanted.max_by_key(|(_, runs)| runs.unwrap_or(u32::MAX));
     if let Some((line, runs)) = most {
         let (label, metric) = (&line.label, &line.metric);
@@ -424,8 +426,8 @@ fn advice(lines: &[Line], paired: bool) -> Vec<String> {
     notes
 }
 
-/// Reports the figure with the fewest runs, if too few for a verdict. A run without the figure is incomplete, or made
-/// no requests of that kind.
+/// A note on the figure with the fewest runs, if they are too few for a verdict. A run without the figure is
+/// incomplete, or made no requests of that kind.
 fn too_few_runs(lines: &[Line]) -> Option<String> {
     let least = lines
         .iter()
@@ -433,8 +435,8 @@ fn too_few_runs(lines: &[Line]) -> Option<String> {
         .min_by_key(|line| runs(line).into_iter().min())?;
     let [first, second] = runs(least);
     Some(format!(
-        "a verdict needs {RUNS_MIN} complete runs with the figure in each result, and {} {} has {first} and {second}; run \
-         with repetitions = {RUNS_MIN} or more",
+        "a verdict needs {RUNS_MIN} complete runs with the figure in each result, but {} {} has \
+         {first} and {second}; run with repetitions = {RUNS_MIN} or more",
         least.label, least.metric
     ))
 }
@@ -444,13 +446,13 @@ fn runs(line: &Line) -> [usize; 2] {
     [&line.comparison.a, &line.comparison.b].map(|side| side.as_ref().map_or(0, |side| side.runs))
 }
 
-/// A row of the table; 80 columns wide with the usual figures.
+/// A row of the table; with the usual figures, 80 columns wide.
 fn row([figure, a, b, change, sees, verdict]: [&str; 6]) -> String {
     format!("  {figure:<17}{a:>9} {b:>9}  {change:<20} {sees:>5} {verdict}")
 }
 
-/// A change with its interval: in percent, large ratios as factors, differences of shares in percentage points, and others
-/// (of figures that can be zero) in the figure's unit.
+/// A change with its interval: in percent; large ratios as factors; differences between shares in percentage points;
+/// and other differences (in figures that can be zero) in the figure's unit.
 fn change(effect: Effect, unit: &str) -> String {
     let all = [effect.value, effect.low, effect.high];
     let percent = |[value, low, high]: [f64; 3], unit: &str| {
@@ -503,7 +505,7 @@ fn describe(line: &Line, margin: f64) -> String {
         || (mean(&comparison.a), mean(&comparison.b)),
         |effect| (Some(effect.first), Some(effect.second)),
     );
-    // Factors are small; rates, latencies and percentages are not.
+    // Factors are small and get three decimals; rates, latencies and percentages get fewer.
     let (scale, digits, unit) = match line.unit {
         "requests/s" => (1.0, 1, "1/s"),
         "us" => (1.0, 1, "us"),

@@ -1,8 +1,8 @@
-//! `brunt run --detach`: starts the program again in a new session, where nothing that happens to the terminal affects
-//! it. Called by `run` before it opens anything.
+//! `brunt run --detach`: starts the program again in a new session, so that nothing that happens to the terminal
+//! affects it. Called by `run` before it opens anything.
 //!
-//! The rule: mistakes are still reported here. This process waits until the other has started or failed, and reports
-//! which.
+//! The rule: mistakes are still reported in the terminal. This process waits until the other one has started or
+//! failed, and reports the outcome.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
@@ -20,10 +20,10 @@ use serde_json::json;
 
 use crate::cli::{Done, Failure, Output};
 
-/// Interval between checks whether the other process has started.
+/// How often to check whether the other process has started.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Starts the command line's experiment in a process that outlives the terminal, with results in `folder`.
+/// Runs the experiment given on the command line in a process that outlives the terminal, with results in `folder`.
 pub(super) fn start(claimed: ClaimedFolder, output: &Output) -> Done {
     let failed = |what: &str, error: io::Error| Failure::failed(format!("{what}: {error}"));
     let folder = &claimed.path().to_path_buf();
@@ -36,7 +36,7 @@ pub(super) fn start(claimed: ClaimedFolder, output: &Output) -> Done {
         std::env::current_exe().map_err(|error| failed("cannot find this program", error))?;
     let mut child = Command::new(program)
         .args(arguments(std::env::args_os().skip(1), folder))
-        // Pass on the folder's lock, which is held as long as that process lives.
+        // Pass on the folder's lock, which that process holds for as long as it lives.
         .stdin(claimed.hand_over().map_or_else(Stdio::null, Stdio::from))
         .stdout(stdout)
         .stderr(stderr)
@@ -48,7 +48,7 @@ pub(super) fn start(claimed: ClaimedFolder, output: &Output) -> Done {
         "process {pid} runs the experiment; 'kill {pid}' ends it like Ctrl-C"
     ));
     output.line(format_args!(
-        "results in {}; its output goes to {OUTPUT_FILE} there, progress to {PROGRESS_FILE}",
+        "results in {}; output goes to {OUTPUT_FILE} in that folder, progress to {PROGRESS_FILE}",
         folder.display()
     ));
     output.object(&json!({
@@ -64,7 +64,7 @@ pub(super) fn start(claimed: ClaimedFolder, output: &Output) -> Done {
 fn private_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).mode(0o600).open(path)?;
-    // Restrict an existing file before anything is written to it.
+    // Restrict the permissions of an existing file before anything is written to it.
     file.set_permissions(Permissions::from_mode(0o600))?;
     file.set_len(0)?;
     Ok(file)
@@ -72,7 +72,7 @@ fn private_file(path: &Path) -> io::Result<File> {
 
 /// Called in the new process: detaches it from the terminal.
 pub(super) fn leave_terminal() {
-    // Fails only for the leader of a process group, and a process that was just started isn't one.
+    // This fails only for the leader of a process group, which a process that was just started is not.
     let _ = setsid();
 }
 
@@ -98,10 +98,10 @@ fn arguments(given: impl Iterator<Item = OsString>, folder: &Path) -> Vec<OsStri
     arguments
 }
 
-/// Waits until the experiment has a summary, which is written once everything is open.
+/// Waits until the experiment's summary exists; it is written once everything is open.
 fn wait_for_begin(child: &mut Child, folder: &Path, output: &Output) -> Done {
     loop {
-        // In this order: a short experiment may be over at the second check.
+        // The order matters: a short experiment may end between the two checks.
         let ended = child.try_wait().map_err(Failure::failed)?;
         if folder.join(summary::FILE_NAME).exists() {
             return Ok(());
@@ -123,7 +123,7 @@ fn wait_for_begin(child: &mut Child, folder: &Path, output: &Output) -> Done {
                 let _ = kill_process(pid, Signal::TERM);
             }
             return Err(Failure::failed(
-                "interrupted before the experiment started; it was stopped",
+                "interrupted before the experiment started; the process was stopped",
             ));
         }
         std::thread::sleep(LOOK_EVERY);

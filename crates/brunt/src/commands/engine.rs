@@ -11,9 +11,9 @@ use crate::cli::Failure;
 /// The flag, for every command that makes or serves requests.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct EngineFlag {
-    /// How requests are sent: io_uring, or threads with ordinary system calls where io_uring is forbidden or
-    /// unsuitable. The variable BRUNT_ENGINE does the same, also for agents [default: io_uring where the kernel allows
-    /// it]
+    /// How requests are sent: with io_uring, or with ordinary system calls in threads where io_uring is forbidden or
+    /// unsuitable. The environment variable BRUNT_ENGINE does the same, also for agents [default: io_uring where the
+    /// kernel allows it]
     #[arg(long, value_name = "ENGINE", value_parser = parser())]
     engine: Option<IoEngine>,
 }
@@ -27,7 +27,7 @@ impl EngineFlag {
     /// Sets the engine for this process and its children. Call it before creating the first ring.
     ///
     /// # Errors
-    /// This engine, or the one named by the environment, doesn't work here.
+    /// This engine, or the one named in the environment, doesn't work here.
     pub fn state(self) -> Result<(), IoEngineError> {
         match self.engine {
             Some(engine) => engine::state_engine(engine),
@@ -35,10 +35,10 @@ impl EngineFlag {
         }
     }
 
-    /// The same, unless a workload's own key names another engine.
+    /// Sets the engine as [`EngineFlag::state`] does, unless a workload's own key names another engine.
     ///
     /// # Errors
-    /// As for [`EngineFlag::state`]; also if a workload names another engine, or `auto`.
+    /// As for [`EngineFlag::state`], or a workload names another engine or `auto`.
     pub fn state_for(self, workloads: &Workloads) -> Result<(), Failure> {
         self.state()?;
         let Some(stated) = self.engine else {

@@ -6,7 +6,7 @@ use brunt_study::experiment::{Experiment, FileError};
 
 use crate::cli::{Failure, Output};
 
-/// Imports a fio job as an experiment with its text, and notes what the import changes.
+/// Imports a fio job as an experiment with its text, and prints notes on what the import changes.
 pub(super) fn import_job(job: &Path, output: &Output) -> Result<(Experiment, String), Failure> {
     let import = brunt_fio::import(job, false)?;
     for remark in &import.remarks {
@@ -18,7 +18,7 @@ pub(super) fn import_job(job: &Path, output: &Output) -> Result<(Experiment, Str
     Ok((import.experiment, import.text))
 }
 
-/// Reads an experiment and its text. The text is saved with the results, with included files merged into it.
+/// Reads an experiment and its text. The text, with included files merged into it, is saved with the results.
 pub(super) fn read(file: &Path) -> Result<(Experiment, String), Failure> {
     read_as(file, file)
 }

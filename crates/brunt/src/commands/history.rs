@@ -1,4 +1,4 @@
-//! `brunt history`: figures of many results over time, and where they changed.
+//! `brunt history`: figures from many results over time, and where they changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,25 +16,26 @@ use serde_json::json;
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
 
-/// Maximum results drawn on a line of the terminal.
+/// Maximum number of results drawn on a line of the terminal.
 const DRAWN_MAX: usize = 50;
-/// From the lowest value of a series to the highest.
+/// Bars from the lowest value of a series to the highest.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Show figures over many results, and mark changes that chance doesn't explain
 ///
-/// Each figure of each point is a series over results, oldest first; points are matched by label. Changes are found by
-/// E-divisive with permutation tests: at most one in 100 unchanged series has one. A change needs three results on each
-/// side, and small changes need more; with fewer than ten results nothing is significant. The terminal draws each series
-/// from its lowest value to its highest, with | before the first result of a new level. Results are named after their
-/// labels (brunt run --label), such as commits, and those without after their folders.
+/// Each figure of each point is a series over results, oldest first; points are matched by label. Changes are found
+/// by E-divisive with permutation tests: at most one in 100 unchanged series shows a change. A change needs three
+/// results on each side, and small changes need more; with fewer than ten results, no change is significant. The
+/// terminal draws each series from its lowest value to its highest, with | before the first result of a new level.
+/// Results are named after their labels (brunt run --label), such as commits; results without a label are named after
+/// their folders.
 #[derive(clap::Args)]
 pub struct History {
-    /// Results folders, or folders that hold results folders
+    /// Results folders, or folders that contain results folders
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
-    /// Order of results: by the time at which they were measured, by label (numbers in labels by value, results with the
-    /// same label by time), or as given (those within a folder by name)
+    /// Order of results: by the time at which they were measured, by label (numbers in labels by value, results with
+    /// the same label by time), or as given (results within a folder by name)
     #[arg(long, value_enum, default_value_t)]
     order: ResultOrder,
     /// Order results by this list of labels, one per line, oldest first; '-' reads standard input. Results with other
@@ -47,7 +48,7 @@ pub struct History {
     /// Omit changes smaller than this
     #[arg(long, value_name = "PERCENT", default_value = "0%")]
     margin: Margin,
-    /// Exit with status 1 if the last change of a figure is for the worse and began within the newest results
+    /// Exit with status 1 if the last change in a figure is for the worse and began within the newest results
     #[arg(long)]
     fail_on_change: bool,
     /// How many results count as newest for --fail-on-change
@@ -63,12 +64,12 @@ pub struct History {
 /// How results are ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum ResultOrder {
-    /// When they were measured
+    /// By when they were measured
     #[default]
     Time,
     /// By label
     Label,
-    /// As on the command line
+    /// As given on the command line
     Given,
 }
 
@@ -77,7 +78,7 @@ impl Subcommand for History {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt history nightly",
-            "show every result in the folder nightly, and what changed",
+            "show all results in the folder nightly, and what changed",
         ),
         (
             "brunt history nightly -o history.html --fail-on-change",
@@ -152,7 +153,7 @@ impl Subcommand for History {
 }
 
 impl History {
-    /// Sorts results as requested. Removes those that a list of labels doesn't have.
+    /// Sorts results as requested. Removes results whose labels are not in the given list.
     fn sort(&self, results: &mut Vec<HistoryResult>, output: &Output) -> Done {
         if self.labels.is_none() && self.order == ResultOrder::Given {
             return Ok(());
@@ -180,7 +181,7 @@ impl History {
             None => "without a label (brunt run --label)",
         };
         if results.is_empty() {
-            return Err(Failure::usage(format!("there are only results {why}"))
+            return Err(Failure::usage(format!("all results are {why}"))
                 .advise("order them by time, or as given (--order given)"));
         }
         if results.len() < count {
@@ -189,7 +190,7 @@ impl History {
         Ok(())
     }
 
-    /// Every readable result, each once; errors in the others are added to `skipped`.
+    /// Every readable result, each once; errors reading the others are added to `skipped`.
     fn read(&self, skipped: &mut BTreeMap<PathBuf, String>) -> Result<Vec<HistoryResult>, Failure> {
         let (mut results, mut seen) = (Vec::new(), BTreeSet::new());
         for folder in self.folders.iter().map(|given| results_in(given)) {
@@ -223,7 +224,7 @@ fn object(result: &HistoryResult) -> serde_json::Value {
     })
 }
 
-/// The folder itself if it holds a result, otherwise the results folders in it, by name.
+/// The folder itself if it contains a result, otherwise the results folders in it, by name.
 fn results_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let is_result = |folder: &Path| folder.join(FILE_NAME).exists();
     if is_result(folder) {
@@ -231,7 +232,7 @@ fn results_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     }
     let entries = std::fs::read_dir(folder).map_err(|error| {
         Failure::usage(format!("{}: {error}", folder.display()))
-            .advise("name a results folder, or a folder that holds results folders")
+            .advise("name a results folder, or a folder that contains results folders")
     })?;
     let paths = entries.flatten().map(|entry| entry.path());
     let mut found: Vec<PathBuf> = paths.filter(|path| is_result(path)).collect();
@@ -239,14 +240,14 @@ fn results_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     if found.is_empty() {
         return Err(
             Failure::usage(format!("{} holds no results", folder.display())).advise(
-                "name folders that `brunt run` has written results to, or a folder that holds such folders",
+                "name folders to which `brunt run` has written results, or a folder that contains such folders",
             ),
         );
     }
     Ok(found)
 }
 
-/// A note, if some results are sorted by a time that copying may have changed.
+/// Returns a note if some results are sorted by a file time, which copying may have changed.
 fn unknown_times(unknown: usize) -> Option<String> {
     (unknown > 0).then(|| {
         format!(
@@ -257,7 +258,7 @@ fn unknown_times(unknown: usize) -> Option<String> {
     })
 }
 
-/// The place of each label in a file of labels, one per line.
+/// The position of each label in a file of labels, one per line.
 fn read_labels(file: &Path) -> Result<BTreeMap<String, usize>, Failure> {
     let read = match file == Path::new("-") {
         true => std::io::read_to_string(std::io::stdin()),
@@ -284,7 +285,7 @@ fn label_key(label: Option<&str>) -> Vec<LabelPart> {
         let end = rest.find(|next: char| next.is_ascii_digit() != is_number);
         let (part, after) = rest.split_at(end.unwrap_or(rest.len()));
         parts.push(match is_number {
-            // Of two numbers without leading zeros, the longer one is larger.
+            // Of two numbers without leading zeros, the one with more digits is larger.
             true => {
                 let digits = part.trim_start_matches('0');
                 LabelPart::Number(digits.len(), digits.to_string())
@@ -299,7 +300,7 @@ fn label_key(label: Option<&str>) -> Vec<LabelPart> {
 /// A part of a label.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LabelPart {
-    /// Number of digits, and the digits.
+    /// Number of digits, then the digits.
     Number(usize, String),
     Text(String),
 }
@@ -338,7 +339,7 @@ fn print(names: &[String], series: &[HistorySeries], output: &Output) {
     }
 }
 
-/// The newest results of a series in a line of bars.
+/// The newest results of a series as a line of bars.
 fn drawn(series: &HistorySeries) -> String {
     let start = series.values.len().saturating_sub(DRAWN_MAX);
     let shown = &series.values[start..];
@@ -362,7 +363,7 @@ fn drawn(series: &HistorySeries) -> String {
     line
 }
 
-/// "x0.915 (0.902-0.928) since c0ffee: WORSE, 99.8 % sure".
+/// Formats a change, as in "x0.915 (0.902-0.928) since c0ffee: WORSE, 99.8 % sure".
 fn describe(series: &HistorySeries, found: &HistoryChange, names: &[String]) -> String {
     let change = &found.change;
     let share = match (change.ratio, change.low, change.high) {

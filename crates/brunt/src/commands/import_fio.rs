@@ -1,6 +1,7 @@
 //! `brunt import-fio`: converts a fio job file to an experiment, and lists everything that has no equivalent.
 //!
-//! The rule: an import that would measure something other than the job is rejected, unless the user passes --lossy.
+//! The rule: an import that would measure something different from the job is rejected, unless the user passes
+//! --lossy.
 
 use std::path::PathBuf;
 
@@ -12,10 +13,10 @@ use crate::cli::{Done, Failure, Output};
 
 /// Convert a fio job file to an experiment
 ///
-/// Jobs become workloads; files and devices become targets. 'brunt run FILE --output-format fio-json' prints
-/// results in fio's format. Supported engines: libaio, io_uring, posixaio, sync, psync, vsync, pvsync and pvsync2
-/// (all run on io_uring), null, libiscsi, nbd. Other engines and options without an equivalent are rejected with the name
-/// of the option (docs/fio.md). --lossy imports what it can: each loss is listed with its line and reason, on standard
+/// Jobs become workloads; files and devices become targets. 'brunt run FILE --output-format fio-json' prints results
+/// in fio's format. Supported engines: libaio, io_uring, posixaio, sync, psync, vsync, pvsync and pvsync2 (all run on
+/// io_uring), null, libiscsi, nbd. Other engines, and options without an equivalent, are rejected; the message names
+/// the option (docs/fio.md). --lossy imports what it can: each loss is listed with its line and reason, on standard
 /// error and as a comment in the file, and jobs whose engine has no file or device (cpuio, net, rados and so on) are
 /// skipped.
 #[derive(clap::Args)]
@@ -36,7 +37,7 @@ impl Subcommand for ImportFio {
         ("brunt import-fio job.fio", "print the experiment"),
         (
             "brunt import-fio job.fio -o job.toml",
-            "save it; then: brunt run job.toml",
+            "save the experiment; then: brunt run job.toml",
         ),
         (
             "brunt import-fio job.fio --lossy -o job.toml",

@@ -1,8 +1,8 @@
 //! `brunt run --interleave`: runs several experiments in turns, each in a separate process, and compares their results.
 //! Called by `super::run`.
 //!
-//! The rule: at most one of them measures at any time, and if one ends early, all end, because their further runs would
-//! have no counterparts. What was measured is kept.
+//! The rule: at most one experiment measures at any time, and if one ends early, all end, because the remaining runs
+//! of the others would have no counterparts. Finished runs are kept.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -33,9 +33,9 @@ use super::run::{Run, folder_names};
 use super::run_check::{self, Check};
 use crate::cli::{Done, Failure, Output};
 
-/// Interval between checks for an interruption and for a process that ended.
+/// How often to check for an interruption and for a process that ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long to wait for the last messages of a process that ended.
+/// How long to wait for the last messages of a process that has ended.
 const CLOSING_TIME: Duration = Duration::from_secs(1);
 
 /// An experiment that takes turns with others.
@@ -43,14 +43,14 @@ pub(super) struct Entrant {
     pub file: PathBuf,
     pub experiment: Experiment,
     pub plan: Plan,
-    /// Printed by `--check`; the experiment's own process prints them otherwise.
+    /// Printed by `--check`; in a run, the experiment's own process prints them.
     pub notes: Vec<String>,
-    /// For its results.
+    /// The folder for the experiment's results.
     pub folder: PathBuf,
 }
 
 impl Entrant {
-    /// An experiment from this file, without a place for its results.
+    /// Creates an entrant from an experiment file, without a results folder yet.
     pub fn new(file: &Path, experiment: Experiment, notes: Vec<String>) -> Entrant {
         Entrant {
             file: file.to_path_buf(),
@@ -61,7 +61,8 @@ impl Entrant {
         }
     }
 
-    /// Its possible names in messages, those of its folder, because the same file may be given twice.
+    /// The names that may identify it in messages, taken from its results folder, because the same file may be given
+    /// twice.
     fn names(&self) -> [String; 2] {
         let name = self.folder.file_name().unwrap_or(self.folder.as_os_str());
         [name, self.folder.as_os_str()].map(|name| name.to_string_lossy().into_owned())
@@ -89,9 +90,10 @@ pub(super) fn parse_place(text: &str) -> Result<InterleavedWith, serde_json::Err
     serde_json::from_str(text)
 }
 
-/// In the process of one experiment: takes turns on the socket that is its standard input.
+/// Called in the process of one experiment: takes turns over the socket that is its standard input.
 pub(super) fn join(place: InterleavedWith) -> Result<StudyTurns, Failure> {
-    // Interrupted like all others if the process that gives turns is killed. Inside a lab, the process outside it is.
+    // If the process that gives turns is killed, interrupt this process. Inside a lab, the outer process is
+    // interrupted instead, and passes it on.
     if parent_process_death_signal().ok().flatten().is_none() {
         set_parent_process_death_signal(Some(Signal::TERM)).map_err(Failure::failed)?;
     }
@@ -100,14 +102,14 @@ pub(super) fn join(place: InterleavedWith) -> Result<StudyTurns, Failure> {
     turns.map_err(|error| Failure::failed(format!("cannot take turns: {error}")))
 }
 
-/// Refuses experiments that can't take turns.
+/// Rejects experiments that can't take turns.
 pub(super) fn check(entrants: &mut [Entrant]) -> Done {
     if entrants.len() < 2 {
-        return Err(Failure::usage("--interleave needs two experiments or more")
-            .advise("name another file; the same one again shows the noise"));
+        return Err(Failure::usage("--interleave needs two or more experiments")
+            .advise("name another file; naming the same file twice shows the noise"));
     }
     for entrant in entrants.iter_mut() {
-        // Without its traces, a replay counts as writing; the run reports why they can't be read.
+        // If a replay's trace can't be read, the replay counts as writing; the run reports why it can't be read.
         let _ = entrant.plan.find_written();
     }
     let all: Vec<InterleavedExperiment<'_>> = entrants
@@ -121,7 +123,7 @@ pub(super) fn check(entrants: &mut [Entrant]) -> Done {
     check_interleaved(&all).map_err(Failure::usage)
 }
 
-/// Checks each experiment, and says how they take turns.
+/// Checks each experiment, and describes how they take turns.
 pub(super) fn describe(entrants: Vec<Entrant>, how: Check, output: &Output) -> Done {
     let (mut checked, count) = (Vec::new(), entrants.len());
     let runs = entrants[0].plan.runs.len();
@@ -145,14 +147,14 @@ pub(super) fn describe(entrants: Vec<Entrant>, how: Check, output: &Output) -> D
     Ok(())
 }
 
-/// Runs the experiments and prints their tables and how they compare with the first.
+/// Runs the experiments, prints their tables, and compares them with the first.
 ///
 /// # Errors
-/// One of them could not begin, ended early, or failed in another way; it has already printed its own message.
+/// An experiment could not begin, ended early, or failed in another way; it has already printed its own message.
 pub(super) fn run(entrants: &[Entrant], output: &Output) -> Done {
     let seed = entrants[0].experiment.seed;
     let mut runners = start(entrants, output)?;
-    // With a precision, the number of runs isn't known.
+    // With a precision target, the number of runs isn't known.
     let planned = match entrants[0].experiment.precision {
         None => entrants[0].plan.runs.len(),
         Some(_) => usize::MAX,
@@ -163,7 +165,7 @@ pub(super) fn run(entrants: &[Entrant], output: &Output) -> Done {
         .map(Runner::finish)
         .collect::<io::Result<_>>()
         .map_err(Failure::failed)?;
-    // Experiments that could not begin have no results; their own messages say why.
+    // Experiments that could not begin have no results; their own messages explain why.
     let begun = |runner: &&Runner| runner.folder.join(FILE_NAME).exists();
     let begun: Vec<&Runner> = runners.iter().filter(begun).collect();
     let folders: Vec<&Path> = begun.iter().map(|runner| runner.folder.as_path()).collect();
@@ -207,7 +209,7 @@ fn compare(results: &[(&Runner, Summary)], output: &Output) -> Result<Vec<Value>
     Ok(compared.into_iter().map(|one| one.object).collect())
 }
 
-/// Which experiments failed.
+/// Fails if experiments failed, and names them.
 fn failed(runners: &[Runner], ended: &[ExitStatus]) -> Done {
     let failed: Vec<String> = runners
         .iter()
@@ -227,24 +229,24 @@ fn failed(runners: &[Runner], ended: &[ExitStatus]) -> Done {
     })
 }
 
-/// The process of an experiment.
+/// The process that runs one experiment.
 struct Runner {
     name: String,
     folder: PathBuf,
     process: Child,
     socket: UnixStream,
-    /// Prints its messages.
+    /// The thread that prints its messages.
     relay: JoinHandle<()>,
-    /// Number of turns given to it.
+    /// Number of turns given to the experiment.
     turns: usize,
-    /// Whether it is waiting for a turn; otherwise it has ended.
+    /// Whether the experiment is waiting for a turn; otherwise it has ended.
     is_asking: bool,
-    /// It was asked to end.
+    /// Whether it was asked to end.
     is_stopped: bool,
 }
 
-/// Starts a process for each experiment. They open their targets one after another. If a later one can't begin,
-/// those already running are ended.
+/// Starts a process for each experiment. They open their targets one after another. If one of them can't begin, those
+/// already running are ended.
 fn start(entrants: &[Entrant], output: &Output) -> Result<Vec<Runner>, Failure> {
     let id = new_id();
     let results = distinct_names(entrants.iter().map(Entrant::names).collect());
@@ -267,7 +269,7 @@ fn start(entrants: &[Entrant], output: &Output) -> Result<Vec<Runner>, Failure> 
     Ok(runners)
 }
 
-/// Gives turns until all experiments have ended. In each round, every experiment has one, in random order.
+/// Gives turns until all experiments have ended. In each round, every experiment gets one turn, in random order.
 fn take_turns(runners: &mut [Runner], seed: u64, planned: usize, output: &Output) {
     for round in 0u64.. {
         let mut asked = false;
@@ -290,8 +292,8 @@ fn take_turns(runners: &mut [Runner], seed: u64, planned: usize, output: &Output
     }
 }
 
-/// Whether an experiment has ended before all its runs, or without results. One that made all `planned` runs is
-/// finished, even if some are incomplete.
+/// Whether an experiment ended before all its runs were made, or without results. An experiment that made all
+/// `planned` runs is finished, even if some are incomplete.
 fn ended_early(runners: &[Runner], planned: usize) -> bool {
     let complete = |runner: &Runner| {
         runner.turns >= planned || Summary::read(&runner.folder).is_ok_and(|found| found.complete)
@@ -313,7 +315,7 @@ fn wait(runners: &mut [Runner], place: usize, output: &Output) {
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {
-                // Its own children may still hold the socket.
+                // Children of the process may still hold the socket, so also check the process.
                 if matches!(runner.process.try_wait(), Ok(Some(_)) | Err(_)) {
                     runner.is_asking = false;
                     return;
@@ -348,7 +350,7 @@ impl Runner {
             .arg(serde_json::to_string(with)?)
             .arg("--")
             .arg(&entrant.file)
-            // Ctrl-C reaches only this process, which passes it on.
+            // Ctrl-C reaches only this process, which passes it on to the experiments.
             .process_group(0)
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
@@ -371,7 +373,7 @@ impl Runner {
         })
     }
 
-    /// Asks it to end, like Ctrl-C.
+    /// Asks the experiment to end, as Ctrl-C does.
     fn stop(&mut self) {
         let pid = i32::try_from(self.process.id()).ok();
         if let Some(pid) = pid.and_then(Pid::from_raw)
@@ -382,12 +384,12 @@ impl Runner {
         }
     }
 
-    /// Waits until it has ended and its messages are printed.
+    /// Waits until the experiment has ended and its messages are printed.
     fn finish(&mut self) -> io::Result<ExitStatus> {
-        // No more turns follow: an experiment that missed the signal to end must not wait for one.
+        // No more turns follow: an experiment that missed the signal to end must not wait for its next turn.
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
         let status = self.process.wait()?;
-        // A process that it left behind may hold the pipe.
+        // A process that the experiment left behind may hold the pipe open.
         let mut left = CLOSING_TIME;
         while !self.relay.is_finished() && !left.is_zero() {
             std::thread::sleep(POLL_INTERVAL.min(left));
@@ -397,7 +399,7 @@ impl Runner {
     }
 }
 
-/// Prints the messages of an experiment with its name.
+/// Prints the messages of an experiment, prefixed with its name.
 fn pass_on(stderr: ChildStderr, name: &str, output: &Output) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
@@ -414,7 +416,7 @@ fn pass_on(stderr: ChildStderr, name: &str, output: &Output) {
     }
 }
 
-/// Options of `brunt run` whose next word is their value, which may equal a file's name.
+/// Options of `brunt run` that take the next word as their value, which may equal a file's name.
 fn valued() -> Vec<String> {
     let command = Run::augment_args(clap::Command::new("run"));
     let options = command.get_arguments();
@@ -424,8 +426,8 @@ fn valued() -> Vec<String> {
     names.map(|name| format!("--{name}")).collect()
 }
 
-/// This command's arguments without what only the process that gives turns needs: the files, their folder, and the
-/// kind of output.
+/// This command's arguments without those that only concern the process that gives turns: the files, their folder,
+/// and the kind of output.
 fn arguments(given: impl Iterator<Item = OsString>, files: &[&Path]) -> Vec<OsString> {
     let (mut kept, valued) = (Vec::new(), valued());
     let mut given = given;
@@ -447,7 +449,7 @@ fn arguments(given: impl Iterator<Item = OsString>, files: &[&Path]) -> Vec<OsSt
     kept
 }
 
-/// An identifier that no other experiments have: the time and this process.
+/// An identifier for this group of experiments, unique by time and process.
 fn new_id() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let nanos = since.map_or(0, |since| since.as_nanos());

@@ -1,5 +1,5 @@
-//! Changes of a link's settings while packets are in flight: what `brunt lab set` and `brunt bridge set` send, and the
-//! record of what was changed.
+//! Changes to a link's settings while packets are in flight: what `brunt lab set` and `brunt bridge set` send, and
+//! the record of what was changed.
 //!
 //! The rule: a change is recorded with the time at which it took effect.
 
@@ -15,16 +15,16 @@ use crate::cli::Failure;
 /// Maximum number of changes kept; older ones are counted.
 const CHANGES_MAX: usize = 1000;
 
-/// What is to be changed.
+/// A requested change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LinkChangeRequest {
     /// Name of the link.
     pub link: String,
-    /// Only packets that this host sends, or that arrive at this interface of a bridge.
+    /// Limits the change to packets that this host sends, or that arrive at this interface of a bridge.
     pub from: Option<String>,
     /// The settings to change, as on the command line.
     pub options: Vec<String>,
-    /// Whether to return to the settings at the start first.
+    /// Whether to return to the initial settings first.
     pub restore: bool,
 }
 
@@ -35,30 +35,30 @@ pub struct LinkChanged {
     pub at_s: f64,
     /// Name of the link.
     pub link: String,
-    /// The host or interface whose packets it affects; both directions without one.
+    /// The host or interface whose packets are affected; `None` for both directions.
     pub from: Option<String>,
     /// The settings that were changed, as on the command line; none after `restore` alone.
     pub options: Vec<String>,
-    /// Whether the link first returned to its settings at the start.
+    /// Whether the link first returned to its initial settings.
     pub restored: bool,
 }
 
 /// Why settings cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum UnchangedSettings {
-    /// The link already has them.
+    /// The link already has the requested settings.
     #[error("link {0} already has these settings")]
     Same(String),
-    /// An option is wrong.
+    /// An option is invalid.
     #[error(transparent)]
     Option(#[from] LinkOptionError),
 }
 
 impl LinkChangeRequest {
-    /// A request with these words of a command line: settings, and names that precede them, which are returned.
+    /// Parses words of a command line: settings, and the names before them, which are also returned.
     ///
     /// # Errors
-    /// There is nothing to change.
+    /// No change is requested.
     pub fn parse(
         words: Vec<String>,
         from: Option<String>,
@@ -78,10 +78,10 @@ impl LinkChangeRequest {
         Ok((names, request))
     }
 
-    /// The settings that it asks for, in these directions.
+    /// The new settings of both directions, computed from the current and the initial ones.
     ///
     /// # Errors
-    /// They are invalid, or the link already has them.
+    /// The settings are invalid, or the link already has them.
     pub fn wanted(
         &self,
         current: &[Settings; 2],
@@ -101,7 +101,7 @@ impl LinkChangeRequest {
         }
     }
 
-    /// The record of this change, which took effect at this time.
+    /// The record of this change, made at time `at`.
     pub fn made(&self, at: SystemTime) -> LinkChanged {
         let since = at.duration_since(SystemTime::UNIX_EPOCH);
         LinkChanged {
@@ -114,7 +114,7 @@ impl LinkChangeRequest {
     }
 }
 
-/// A relative path of a distribution's file, as this process resolves it.
+/// Makes the relative path of a distribution's file absolute: another process, in another folder, will open it.
 fn absolute(option: String) -> String {
     let file = option.strip_prefix("distribution=").map(Path::new);
     match file.filter(|file| file.is_file()).map(std::path::absolute) {
@@ -124,7 +124,7 @@ fn absolute(option: String) -> String {
 }
 
 impl LinkChanged {
-    /// In a line.
+    /// The change as one line of text.
     pub fn described(&self) -> String {
         let LinkChanged {
             link,
@@ -156,12 +156,12 @@ impl LinkChanged {
     }
 }
 
-/// All changes since the start.
+/// All changes to links since the start.
 #[derive(Clone, Debug, Default)]
 pub struct LinkChangeLog {
-    /// In chronological order.
+    /// The latest changes, in chronological order.
     pub made: Vec<LinkChanged>,
-    /// Older changes than those in `made`.
+    /// Number of older changes that are not in `made`.
     pub older: usize,
 }
 

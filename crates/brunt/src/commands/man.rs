@@ -21,7 +21,7 @@ impl super::Subcommand for Man {
     )];
 
     fn run(self, output: &Output) -> Done {
-        // Pages about `brunt help X` would only repeat X's page.
+        // Pages for `brunt help X` would only repeat X's page.
         let root = definition().disable_help_subcommand(true);
         let Some(dir) = self.dir else {
             output.bytes(&render(root));

@@ -20,18 +20,18 @@ use crate::devices::url_parser;
 
 /// Measure a device, a file or a LUN, without an experiment file
 ///
-/// The same engine, table, report and results as 'brunt run'; '--print' shows the experiment instead of running it, to be
-/// saved and extended. Several values of --bs, --depth, --workers or --rate, with commas between them, are measured one
-/// after another, each combination --reps times.
+/// The engine, table, report and results are those of 'brunt run'; '--print' shows the experiment instead of running
+/// it, to be saved and extended. Several values of --bs, --depth, --workers or --rate, separated by commas, are
+/// measured one after another, each combination --reps times.
 #[derive(clap::Args)]
 pub struct Measure {
     /// What to measure: paths or device URLs ('brunt help devices')
     #[arg(required = true, value_name = "TARGET", value_parser = url_parser())]
     targets: Vec<String>,
-    /// Access pattern, by fio's names
+    /// Access pattern, named as in fio
     #[arg(long, value_enum, default_value = "randread", value_name = "PATTERN")]
     rw: Pattern,
-    /// Share of reads with 'rw' and 'randrw', in percent
+    /// Percentage of reads with 'rw' and 'randrw'
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     read: Option<u32>,
     /// Block sizes
@@ -57,7 +57,7 @@ pub struct Measure {
         value_name = "N"
     )]
     workers: Vec<u32>,
-    /// Length of each run [default: 10s], or with --search of each trial [default: 2s]
+    /// Length of each run [default: 10s]; with --search, of each trial [default: 2s]
     #[arg(
         long,
         visible_alias = "runtime",
@@ -67,24 +67,24 @@ pub struct Measure {
         value_name = "DURATION"
     )]
     time: Span,
-    /// Time before each run's measurement, whose requests are not recorded
+    /// Time before each run's measurement; requests during it are not recorded
     #[arg(long, visible_alias = "ramp-time", value_name = "DURATION")]
     ramp: Option<Span>,
-    /// Runs of each point; 'brunt compare' needs four on each side for a verdict
+    /// Number of runs of each point; 'brunt compare' needs four on each side for a verdict
     #[arg(long, default_value_t = 4, value_name = "N")]
     reps: u32,
     /// Percentiles of response times to show and compare [default: 50,99,99.9]
     #[arg(long, value_delimiter = ',', value_name = "PERCENT")]
     percentiles: Vec<Percentile>,
-    /// Open loop: requests are due at this rate per second, and response times count from then. With --search: the first
-    /// rate to try
+    /// Open loop: requests are due at this rate per second, and response times are measured from when they are due.
+    /// With --search: the first rate to try
     #[arg(long, value_delimiter = ',', value_name = "PER_SECOND")]
     rate: Vec<f64>,
-    /// Search for the highest rate at which a percentile is below a limit, such as 'p99 below 2ms', by trials of --time
-    /// each
+    /// Search for the highest rate at which a percentile is below a limit, such as 'p99 below 2ms', using trials of
+    /// --time each
     #[arg(long, value_name = "LIMIT", value_parser = SearchLimit::parse)]
     search: Option<SearchLimit>,
-    /// With --search: stop when the rate is known to within this share [default: 0.02]
+    /// With --search: stop when the rate is known to within this fraction [default: 0.02]
     #[arg(long, value_name = "SHARE", requires = "search")]
     tolerance: Option<f64>,
     /// Random offsets are multiples of this [default: the block size]
@@ -99,23 +99,23 @@ pub struct Measure {
     /// Start of the part of the device to use
     #[arg(long, value_name = "SIZE")]
     offset: Option<Size>,
-    /// Length of the part of the device to use [default: to its end]
+    /// Length of the part of the device to use [default: to the end of the device]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// Flush the device's cache after this many writes of a worker
+    /// Flush the device's cache after this many writes by a worker
     #[arg(long, value_name = "N", requires = "write")]
     fsync: Option<u64>,
-    /// Let every write reach stable storage before it completes
+    /// Complete each write only when it has reached stable storage
     #[arg(long, requires = "write")]
     dsync: bool,
-    /// Allow writes, which destroy the data of the targets. Targets that hold a file system or a partition table are still
-    /// refused
+    /// Allow writes, which destroy the data on the targets. Targets with a file system or a partition table are still
+    /// rejected
     #[arg(long)]
     write: bool,
-    /// With --write: also write to targets that hold a file system or a partition table
+    /// With --write: also write to targets with a file system or a partition table
     #[arg(long, requires = "write")]
     overwrite: bool,
-    /// Check the data that is read back after writes
+    /// Verify data that is read back after writes
     #[arg(long, requires = "write")]
     verify: bool,
     /// Seed from which all requests are derived
@@ -128,19 +128,19 @@ pub struct Measure {
     how: HowToRun,
 }
 
-/// Queue depth of a search: with 1, the rate would be limited by the response time alone.
+/// Queue depth during a search; with 1, the response time alone would limit the rate.
 const SEARCH_DEPTH: &str = "64";
-/// Length of a search's trials, of which there are a dozen or so in each run.
+/// Length of a search's trials; each run has about a dozen.
 const SEARCH_TIME: &str = "2s";
 
-/// What the highest rate is searched for: a limit in the words of `--require`.
+/// The limit below which the highest rate is searched for, in the syntax of `--require`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct SearchLimit {
     percentile: Percentile,
     limit: Span,
 }
 
-/// Why a limit is invalid.
+/// Why a search limit is invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("write a percentile and its limit, for example 'p99 below 2ms'")]
 struct SearchLimitError;
@@ -157,7 +157,7 @@ impl SearchLimit {
     }
 }
 
-/// What fio calls `rw`.
+/// The access pattern, called `rw` in fio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Pattern {
     Read,
@@ -198,7 +198,7 @@ impl Pattern {
     }
 }
 
-/// Share of reads of mixed patterns, as in fio.
+/// Fraction of reads in mixed patterns, as in fio.
 const MIXED_READ_PERCENT: u32 = 50;
 
 impl Subcommand for Measure {
@@ -206,7 +206,7 @@ impl Subcommand for Measure {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt measure /dev/nvme0n1 --rw randread --bs 4k --depth 1,4,16,64 --time 30s",
-            "random reads at growing queue depths; nothing is written",
+            "random reads at increasing queue depths; nothing is written",
         ),
         (
             "brunt measure 'test.img?size=1GiB&create=yes' --rw randrw --read 70 --write",
@@ -218,7 +218,7 @@ impl Subcommand for Measure {
         ),
         (
             "brunt measure /dev/nvme0n1 --search 'p99 below 2ms'",
-            "the highest rate of random reads with a p99 below 2 ms",
+            "find the highest rate of random reads with a p99 below 2 ms",
         ),
         (
             "brunt measure /dev/nvme0n1 --depth 1,32 --print > disk.toml",
@@ -269,10 +269,8 @@ impl Measure {
             );
         }
         if self.search.is_some() && self.rate.len() > 1 {
-            return Err(
-                Failure::usage("--search starts at one rate, not at several")
-                    .advise("name one --rate, or omit --search"),
-            );
+            return Err(Failure::usage("--search starts at one rate, not several")
+                .advise("name one --rate, or omit --search"));
         }
         if self.align.is_some() && self.rw.is_sequential() {
             return Err(Failure::usage(format!(
@@ -282,13 +280,13 @@ impl Measure {
         Ok(())
     }
 
-    /// Base name of the results folder and the experiment file, from the first target's name and the pattern.
+    /// Base name of the results folder and the experiment file, formed from the first target's name and the pattern.
     fn stem(&self) -> String {
         let target = &self.names()[0];
         format!("{target}-{}", self.rw.name())
     }
 
-    /// A name for each target: the last part of its path, numbered if not unique.
+    /// A name for each target: the last part of its path, with a number if not unique.
     fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for url in &self.targets {
@@ -422,7 +420,7 @@ impl Measure {
         lines
     }
 
-    /// The key `arrival`, unless it is left at its default.
+    /// The key `arrival`, unless it has its default value.
     fn arrival(&self) -> Option<String> {
         let rate = self.rate.first().map(|rate| format!(", rate = {rate:?}"));
         let Some(SearchLimit { percentile, limit }) = self.search else {
@@ -440,7 +438,7 @@ impl Measure {
     }
 }
 
-/// Quotes a TOML string.
+/// Quotes a string for TOML.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_string()).to_string()
 }

@@ -1,7 +1,7 @@
-//! Warns before a run whose in-memory devices may outgrow the control group's memory limit: the kernel would kill this
-//! program in the middle of the run, without a message.
+//! Warns before a run whose in-memory devices may exceed the control group's memory limit: the kernel would kill this
+//! program during the run, without a message.
 //!
-//! The rule: a note, never an error, because such devices take up memory only where they are written.
+//! The rule: this is a note, never an error, because such devices take up memory only where they are written.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,11 @@ use super::run_check::target_url;
 use crate::cli::Output;
 use crate::devices;
 
-const ADVICE: &str = "write less of them (a workload's region.length; --size or --length on the command line), choose \
-     smaller devices, or raise the group's limit (memory.max, in version 1 memory.limit_in_bytes)";
+const ADVICE: &str = "write less to them (a workload's region.length; --size or --length on the \
+ command line), choose smaller devices, or raise the group's limit (memory.max, in version 1 \
+ memory.limit_in_bytes)";
 
-/// Something that may take up memory, in bytes.
+/// Something that may take up memory, and how many bytes.
 struct Need {
     what: String,
     bytes: u64,
@@ -31,7 +32,8 @@ pub(super) fn note_run(experiment: &Experiment, plan: &Plan, output: &Output) {
     note.into_iter().for_each(|note| output.note(note));
 }
 
-/// The same for a command that writes `written` bytes of one device, with `buffers` bytes of requests at a time.
+/// Prints a note if a command may need more memory than is left: it writes `written` bytes to one device, with
+/// `buffers` bytes of requests in flight.
 pub(super) fn note_device(url: &str, written: u64, buffers: u64, output: &Output) {
     let device = Need {
         what: "the device".into(),
@@ -49,7 +51,7 @@ pub(super) fn note_device(url: &str, written: u64, buffers: u64, output: &Output
     note.into_iter().for_each(|note| output.note(note));
 }
 
-/// Describes the needs, if they exceed what the control group has left.
+/// Describes the needs, if they exceed the memory that is left in the control group.
 fn scarce(needs: &[Need], limits: &CgroupLimits) -> Option<String> {
     let (max, left) = limits.memory_max.zip(limits.memory_left)?;
     let total = needs
@@ -73,7 +75,7 @@ fn scarce(needs: &[Need], limits: &CgroupLimits) -> Option<String> {
     ))
 }
 
-/// What the targets on this machine may take up once written, and the largest need of any point's loads.
+/// The memory that the targets on this machine may take up once written, and the largest need of any point's loads.
 fn needs(experiment: &Experiment, plan: &Plan) -> Vec<Need> {
     let served_remotely = experiment.served_remotely();
     let is_elsewhere = |name: &str| match experiment.targets[name].serve {
@@ -110,7 +112,7 @@ fn needs(experiment: &Experiment, plan: &Plan) -> Vec<Need> {
     needs
 }
 
-/// What a target may take up once written: all of its memory, or the parts that its workloads write.
+/// The memory that a target may take up once written: all of its size, or the parts that its workloads write.
 fn growth(plan: &Plan, name: &str, url: &str) -> u64 {
     let most = memory_in(url);
     if !is_one_memory(url) {
@@ -128,7 +130,7 @@ fn growth(plan: &Plan, name: &str, url: &str) -> u64 {
                 let length = workload.region.length.map_or(most, |length| length.0);
                 regions.insert((start, length.min(most - start)));
             }
-            // A trace's requests, or parts of a join.
+            // The requests of a trace, or the parts of a join.
             None => return most,
         }
     }
@@ -136,7 +138,7 @@ fn growth(plan: &Plan, name: &str, url: &str) -> u64 {
     lengths.fold(0, u64::saturating_add).min(most)
 }
 
-/// What a point's load itself takes up on this machine, as far as known.
+/// The memory that a point's load itself takes up on this machine, as far as known.
 fn own_bytes(experiment: &Experiment, plan: &Plan, point: usize) -> u64 {
     let point = &plan.points[point];
     let Some(workload) = point.workload().filter(|_| point.hosts().is_empty()) else {
@@ -159,7 +161,7 @@ fn own_bytes(experiment: &Experiment, plan: &Plan, point: usize) -> u64 {
     workload.memory_bytes(length)
 }
 
-/// Whether the device is memory itself, so that offsets in it are offsets in memory.
+/// Whether the device is a single memory device, so that its offsets are offsets in memory.
 fn is_one_memory(url: &str) -> bool {
     url.trim_start().starts_with("memory:")
 }
@@ -168,7 +170,7 @@ fn is_one_memory(url: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// 300 MiB, of which 290 MiB are left.
+    /// A limit of 300 MiB, of which 290 MiB are left.
     fn limits() -> CgroupLimits {
         CgroupLimits {
             memory_max: Some(300 << 20),
@@ -208,7 +210,7 @@ mod tests {
         let two = ["memory:200MiB", "memory:200MiB?delay=const:1ms"];
         let each = "target 'a' 200MiB, target 'b' 200MiB";
         check(&two, "read = 0", &[each]);
-        // 8 bytes for each block of 4,096 bytes.
+        // Verification data takes up 8 bytes for each block of 4,096 bytes.
         let verify = "verify = {}\nread = 0.5\nworkers = 16";
         check(&["null:1TiB"], verify, &["verification data 2.0GiB"]);
     }

@@ -1,6 +1,6 @@
-//! The commands. To add one: a file here with a `#[derive(clap::Args)]` struct whose doc comment
-//! is the help, an `impl Subcommand` for it with its name and examples, and one line in
-//! [`COMMANDS`]. `completions.rs` is a short one to copy.
+//! The commands. To add a command, create a file here with a `#[derive(clap::Args)]` struct whose doc comment is the
+//! help, an `impl Subcommand` for it with its name and examples, and one line in [`COMMANDS`]. `completions.rs` is a
+//! short example to copy.
 
 mod agent;
 mod analyze;
@@ -54,7 +54,7 @@ pub use capture::no_metrics as capture_metrics;
 use subcommand::entry;
 pub use subcommand::{Entry, Subcommand};
 
-/// All commands, in the order of `brunt --help`. One line each.
+/// All commands in the order of `brunt --help`, one per line.
 #[rustfmt::skip]
 pub const COMMANDS: &[Entry] = &[
     entry::<target::Target>(),

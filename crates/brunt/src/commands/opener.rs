@@ -1,4 +1,4 @@
-//! Opens the targets of an experiment for its start-up, by the table of all backends.
+//! Opens the targets of an experiment when it starts, using the table of all backends.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

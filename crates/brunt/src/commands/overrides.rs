@@ -1,6 +1,6 @@
-//! `--set`, `--reps` and `--time` of `brunt run`: replaces some keys of an experiment.
+//! `--set`, `--reps` and `--time` of `brunt run`: replace some keys of an experiment.
 //!
-//! The rule: the changed experiment is checked like a file; it is what is run and saved with the results.
+//! The rule: the changed experiment is checked like a file, and it is what is run and saved with the results.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use toml::{Table, Value};
 
 use crate::cli::Failure;
 
-/// `KEY=VALUE`: a key of an experiment, with dots between table names, and its value.
+/// `KEY=VALUE`: a dotted key of an experiment, and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Override {
     path: Vec<String>,
@@ -25,8 +25,8 @@ pub(super) enum OverrideError {
     /// No `=`.
     #[error("write KEY=VALUE, such as workloads.w.queue_depth=32")]
     NoValue,
-    /// The key is not a TOML key.
-    #[error("'{0}' is not a key: write the names of tables with dots between them")]
+    /// The key is not a valid TOML key.
+    #[error("'{0}' is not a key: separate table names with dots")]
     Key(String),
 }
 
@@ -64,14 +64,14 @@ impl FromStr for Override {
 pub(super) struct Overrides {
     /// `--set`.
     pub set: Vec<Override>,
-    /// `--reps`: runs of each point.
+    /// `--reps`: number of runs of each point.
     pub reps: Option<u32>,
     /// `--time`: the length of each run.
     pub time: Option<Span>,
 }
 
 impl Overrides {
-    /// Returns the experiment with the changes, and its text.
+    /// Returns the changed experiment and its text.
     ///
     /// # Errors
     /// The changed experiment is invalid.
@@ -107,8 +107,8 @@ impl Overrides {
     }
 }
 
-/// If a path refers to a workload that is written in a different table for workloads, redirects it there: a kind's own
-/// table and `[workloads]` mean the same, and an experiment that includes others is written out with the former.
+/// If a path names the wrong table for a workload, redirects it to the table that contains the workload: a kind's own
+/// table and `[workloads]` are equivalent, and an experiment with includes is written out with the former.
 fn find_workload(table: &Table, path: &mut [String]) {
     let tables = LOADS.iter().filter_map(|kind| kind.form.table());
     let tables: Vec<&str> = std::iter::once("workloads").chain(tables).collect();
@@ -127,7 +127,7 @@ fn find_workload(table: &Table, path: &mut [String]) {
     }
 }
 
-/// Sets a value, creating the tables on the path. Anything else on the path is replaced by a table.
+/// Sets a value, creating the tables on the path. A value on the path that isn't a table is replaced with a table.
 fn put(table: &mut Table, path: &[String], value: Value) {
     let (last, tables) = path.split_last().expect("a key has a name");
     let mut level = table;
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(Experiment::parse("kept", &text).unwrap(), changed);
     }
 
-    /// A workload may be in a kind's own table or in `[workloads]`, whichever the user names.
+    /// A workload may be in a kind's own table or in `[workloads]`; the path may name either.
     #[test]
     fn an_override_finds_the_table_that_has_the_workload() {
         let changed = |table: &str, key: &str| {

@@ -16,22 +16,23 @@ use super::agent::ReachArgs;
 use crate::cli::{Done, Failure, Output};
 use crate::host_figures::host_figures;
 
-/// Clock rounds before a host's first sample. Afterwards there is one per interval or per second, which also detects a
-/// lost host.
+/// Number of clock rounds before a host's first sample. Afterwards there is one round per interval or per second,
+/// which also detects a lost host.
 const BURST: u32 = 16;
 const ASK: Duration = Duration::from_secs(1);
-/// Samples waiting to be printed. A blocked terminal makes hosts wait; their agents then drop and count samples.
+/// Maximum number of samples waiting to be printed. A blocked terminal makes the hosts' threads wait; their agents
+/// then drop and count samples.
 const WAITING_MAX: usize = 1000;
-/// Maximum counters kept per host; an agent has a few. Others are dropped.
+/// Maximum number of counters kept per host; an agent has only a few. Further counters are dropped.
 const COUNTERS_MAX: usize = 100;
-/// Maximum samples in one JSON object.
+/// Maximum number of samples in one JSON object.
 const SAMPLES_MAX: u64 = 1_000_000;
 
 /// Show what hosts are doing: processors, memory, network, disks, on one timeline
 ///
-/// Prints a line for each host and interval until Ctrl-C or --for. Times are this machine's: each host's clock is
-/// measured continuously, and the last lines say how accurately it is known. With --json every figure of every sample
-/// is in the object at the end.
+/// Prints a line for each host and interval until Ctrl-C or --for. Times are this machine's: the clock of each host
+/// is measured continuously, and the last lines report how accurately it is known. With --json, the object at the end
+/// contains every figure of every sample.
 #[derive(clap::Args)]
 pub struct Probe {
     #[command(flatten)]
@@ -56,13 +57,13 @@ pub struct Probe {
 
 /// Messages from a host's thread.
 enum ProbeNews {
-    /// A sample, with its times on our clock.
+    /// A sample, with times converted to this machine's clock.
     Sample(Arc<Sample>),
-    /// Text for people.
+    /// A note for the user.
     Note(String),
 }
 
-/// A host's final state.
+/// The final state of a host.
 struct ProbeEnd {
     clock: Option<ClockOffset>,
     counters: BTreeMap<String, u64>,
@@ -74,11 +75,11 @@ impl super::Subcommand for Probe {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt probe ssh:node7 ssh:node8",
-            "two hosts, once per second; nothing is installed there",
+            "sample two hosts once per second; nothing is installed there",
         ),
         (
             "brunt probe local --interval 100ms --for 5s --only cpu,disk --json",
-            "every figure, for a script",
+            "print every figure, for a script",
         ),
     ];
 
@@ -144,7 +145,7 @@ impl Probe {
             .check()
             .map_err(|error| Failure::usage(format!("--{error}")))?;
         if probes.only.iter().any(|name| name == DEVICE.name) {
-            let what = "--only device: hosts have no such probe; it is for the devices of an experiment ('brunt run')";
+            let what = "--only device: hosts have no such probe; it samples the devices of an experiment ('brunt run')";
             return Err(Failure::usage(what));
         }
         if !probes.is_on() {
@@ -164,7 +165,7 @@ impl Probe {
     }
 }
 
-/// Shared by the threads of all hosts.
+/// Data shared by the threads of all hosts.
 struct ProbePlan {
     options: ConnectOptions,
     probes: Probes,
@@ -173,7 +174,7 @@ struct ProbePlan {
 }
 
 fn tell(sender: &SyncSender<(usize, ProbeNews)>, index: usize, news: ProbeNews) {
-    // The receiver exists as long as this thread is waited for.
+    // The receiver exists until this thread has been joined.
     let _ = sender.send((index, news));
 }
 
@@ -191,7 +192,7 @@ fn watch(
     host.watch(LOCAL, &plan.probes)?;
     let clock = Clock::Monotonic;
     let begin = clock.now();
-    // A sample arrives shortly after its time.
+    // A sample arrives shortly after its end time.
     let grace = plan.probes.interval.0.mul_f64(0.5);
     let end = plan
         .time
@@ -237,7 +238,7 @@ fn watch(
     })
 }
 
-/// Renames the sample to the host's address and converts its times to our clock.
+/// Renames the sample to the host's address and converts its times to this machine's clock.
 fn on_our_clock(sample: &Sample, address: &HostAddress, offset: ClockOffset) -> Arc<Sample> {
     Arc::new(Sample {
         host: address.to_string().into(),
@@ -247,7 +248,7 @@ fn on_our_clock(sample: &Sample, address: &HostAddress, offset: ClockOffset) -> 
     })
 }
 
-/// Seconds since the command began; negative if the sample began earlier.
+/// Seconds since the command started; negative if the sample began earlier.
 fn seconds(at: Nanos, begin: Nanos) -> f64 {
     (at.0 as f64 - begin.0 as f64) / 1e9
 }
@@ -274,7 +275,7 @@ fn as_json(sample: &Sample, begin: Nanos) -> Value {
     json!({ "start_s": seconds(sample.start, begin), "end_s": seconds(sample.end, begin), "values": values })
 }
 
-/// Prints the last lines and the object: each host's clock accuracy, and missing data.
+/// Prints the last lines and the object: the clock accuracy of each host, and missing data.
 fn finish(
     addresses: &[HostAddress],
     ends: Vec<Result<ProbeEnd, HostError>>,
@@ -315,7 +316,7 @@ fn finish(
     }
     if left_out > 0 {
         output.note(format_args!(
-            "{left_out} samples are omitted, or the object would be too large"
+            "{left_out} samples are omitted, because the object would be too large"
         ));
     }
     output.object(&json!({ "hosts": list, "samples_left_out": left_out }));

@@ -1,14 +1,14 @@
 //! `--profile`: adds a CPU profile to an experiment.
 //!
-//! The rule: the experiment that is saved with the results has it, too.
+//! The rule: the experiment that is saved with the results also has the profile.
 
 use brunt_study::experiment::Experiment;
 
 /// `--profile`.
 #[derive(Debug, clap::Args)]
 pub(super) struct ProfileFlag {
-    /// Record where the CPU goes: user, system and interrupt time and the hottest functions of worker and targets, with a
-    /// flame graph in the report. Needs root or CAP_PERFMON; profile.hz in the file sets the rate
+    /// Record where CPU time is spent: user, system and interrupt time and the hottest functions of worker and
+    /// targets, with a flame graph in the report. Needs root or CAP_PERFMON; profile.hz in the file sets the rate
     #[arg(long)]
     profile: bool,
 }
@@ -35,7 +35,7 @@ mod tests {
     const FILE: &str =
         "name = \"x\"\n[targets.t]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { time = \"1s\" }";
 
-    /// The text that is saved reads as the changed experiment.
+    /// Parsing the saved text yields the changed experiment.
     #[test]
     fn the_saved_text_has_the_profile() {
         for (file, profile) in [

@@ -28,20 +28,20 @@ pub struct KeepArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Maximum size of the trace: beyond it, the oldest parts of all tables are deleted and counted.
+    /// Maximum size of the trace; when it is exceeded, the oldest parts of all tables are deleted and counted.
     #[arg(long, value_name = "SIZE", requires = "out")]
     keep: Option<Size>,
 
-    /// Delete parts of the trace when they were closed this long ago, and count them.
+    /// Delete parts of the trace that were completed this long ago, and count them.
     #[arg(long, value_name = "TIME", requires = "out", conflicts_with = "read")]
     keep_age: Option<Span>,
 
-    /// If --out already contains a trace, continue it: with the same --anonymize, counters that add up, and the time
-    /// without capture in the ledger (restart_gap_ns).
+    /// If --out already contains a trace, continue it: with the same --anonymize, with counters that add up, and with
+    /// the time without capture in the ledger (restart_gap_ns).
     #[arg(long = "continue", requires = "out", conflicts_with = "to")]
     continues: bool,
 
-    /// Start a new part of a table when its rows take this much memory (or number 131072).
+    /// Start a new part of a table when its rows take up this much memory (or number 131072).
     #[arg(long, value_name = "SIZE", requires = "out", default_value = "16MiB")]
     part_size: Size,
 
@@ -54,7 +54,7 @@ pub struct KeepArgs {
     flush: Span,
 
     /// Replace names, addresses, file handles and ids with pseudonyms: hashes keyed with this file (at least 16
-    /// bytes). The same key gives the same pseudonyms.
+    /// bytes). The same key produces the same pseudonyms.
     #[arg(
         long,
         value_name = "KEYFILE",
@@ -63,22 +63,22 @@ pub struct KeepArgs {
     )]
     anonymize: Option<PathBuf>,
 
-    /// Move each closed part to this address in an object store, compare the copy, and delete the part here. The
-    /// capture never waits for that; without a connection, parts stay here. Needs a build with object stores
-    /// (docs/object-stores.md).
+    /// Move each completed part to this address in an object store, compare the copy, and delete the part here. The
+    /// capture never waits for the store; while there is no connection, parts stay here. Needs a build with support
+    /// for object stores (docs/object-stores.md).
     #[arg(long, value_name = "s3://BUCKET/PREFIX", requires = "out")]
     to: Option<String>,
 
-    /// At the end, wait at most this long until the remaining parts are moved.
+    /// At the end, wait at most this long for the remaining parts to be moved.
     #[arg(long, value_name = "TIME", requires = "to", default_value = "10m")]
     to_wait: Span,
 
-    /// Leave these tables empty: for `brunt-bench capture --tables`, which measures what they cost.
+    /// Leave these tables empty: for `brunt-bench capture --tables`, which measures their cost.
     #[arg(long, hide = true, value_name = "TABLE", requires = "out")]
     without: Vec<MergeableTable>,
 
-    /// CPUs of the threads that write the trace and packet files, which take turns on them: numbers and ranges such as
-    /// 0-3,8, or NUMA nodes such as node1.
+    /// CPUs of the threads that write the trace and packet files; threads are assigned to the entries in turn:
+    /// numbers and ranges such as 0-3,8, or NUMA nodes such as node1.
     #[arg(long, value_name = "CPUS")]
     writer_cpus: Option<CpuList>,
 
@@ -86,13 +86,13 @@ pub struct KeepArgs {
     #[arg(long, value_name = "WHAT")]
     on_full: Option<Full>,
 
-    /// Also save the packets to this file (pcap with nanosecond times), truncated at --snap and ordered by time for any
-    /// number of workers. If the disk falls behind a live capture by half of the rings, packets are left out of the
-    /// file and counted.
+    /// Also save the packets to this file (pcap with nanosecond timestamps), truncated to --snap and ordered by time
+    /// for any number of workers. If the disk falls behind a live capture by half the size of the rings, packets are
+    /// omitted from the file and counted.
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
 
-    /// Start a new packet file before one exceeds this size; files are numbered before the extension.
+    /// Start a new packet file before one exceeds this size; file numbers precede the extension.
     #[arg(long, value_name = "SIZE", requires = "pcap")]
     pcap_size: Option<Size>,
 
@@ -100,7 +100,8 @@ pub struct KeepArgs {
     #[arg(long, value_name = "TIME", requires = "pcap")]
     pcap_age: Option<Span>,
 
-    /// Maximum total size of packet files: beyond it, the oldest are deleted. Needs --pcap-size or --pcap-age.
+    /// Maximum total size of packet files; when it is exceeded, the oldest are deleted. Needs --pcap-size or
+    /// --pcap-age.
     #[arg(long, value_name = "SIZE", requires = "pcap")]
     pcap_keep: Option<Size>,
 }
@@ -114,7 +115,7 @@ enum Full {
     Wait,
 }
 
-/// `--without`: tables that are derived from the others by adding up or merging rows.
+/// `--without`: tables that are derived from other tables by adding or merging rows.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq)]
 #[value(rename_all = "snake_case")]
 enum MergeableTable {
@@ -157,7 +158,7 @@ impl KeepArgs {
         })
     }
 
-    /// The destination for the trace's parts, if they are moved. Checked before the trace is created.
+    /// The destination for the trace's parts, if they are to be moved. Called before the trace is created.
     fn destination(&self, output: &Output) -> Result<Option<Destination>, Failure> {
         let Some(folder) = &self.out else {
             return Ok(None);
@@ -264,7 +265,7 @@ impl From<Full> for OnFull {
     }
 }
 
-/// The source of the capture.
+/// Where the packets come from.
 pub(super) enum Kind {
     /// A file, whose reader waits for the disk.
     File,
@@ -281,7 +282,7 @@ pub(super) struct Keeper {
     keep: KeepArgs,
 }
 
-/// What a capture does in its trace's folder; its lock keeps conflicting commands away.
+/// What a capture does with its trace folder; the folder's lock keeps conflicting commands away.
 enum Presence {
     None,
     Writes(#[allow(dead_code, reason = "held until the trace is finished")] FolderLock),
@@ -299,7 +300,7 @@ impl Keeper {
         self.lane.as_ref().map(PacketLane::tap)
     }
 
-    /// Returns a check that is true once a file can't be written any more, which ends the capture.
+    /// Returns a check that becomes true when a file can no longer be written, which ends the capture.
     pub(super) fn watch(&self) -> impl Fn() -> bool + use<> {
         let (status, lane) = (
             self.status.clone(),
@@ -316,7 +317,7 @@ impl Keeper {
         self.status.as_ref()
     }
 
-    /// Counts of the parts that are moved to an object store, if they are.
+    /// Counts of the parts moved to an object store, if parts are moved.
     pub(super) fn moves(&self) -> Option<MoveCounts> {
         match &self.presence {
             Presence::Moves(movement) => Some(movement.counts()),
@@ -324,7 +325,7 @@ impl Keeper {
         }
     }
 
-    /// Writes the rest at the end of a capture. Returns additions to the report, and errors.
+    /// Writes the remaining data at the end of a capture. Returns additions to the report, and errors.
     pub(super) fn finish(
         self,
         recorders: Vec<TraceRecorder>,
@@ -332,7 +333,7 @@ impl Keeper {
         output: &Output,
     ) -> (Extra, Option<Failure>) {
         let (mut extra, mut failure) = (Vec::new(), None);
-        // Packets first: the trace ends with the ledger.
+        // Finish the packet files first, because the trace ends with the ledger.
         if let (Some(lane), Some(path)) = (self.lane, &self.keep.pcap) {
             let (summary, error) = lane.finish(ledger);
             failure = error.map(|error| failed_pcap(path, &error));
@@ -398,7 +399,7 @@ fn finish_trace(
         ));
     }
     extra.push(("trace", serde_json::to_value(summary).unwrap_or_default()));
-    error.map(|error| Failure::failed(error).advise("the report covers everything read until then"))
+    error.map(|error| Failure::failed(error).advise("the report covers everything read so far"))
 }
 
 fn failed_pcap(path: &Path, error: &std::io::Error) -> Failure {
@@ -406,7 +407,7 @@ fn failed_pcap(path: &Path, error: &std::io::Error) -> Failure {
         .advise("choose another file with --pcap")
 }
 
-/// Analyses a stored trace.
+/// Analyzes a stored trace.
 pub fn analyze(folder: &Path, selected: AnalysisSet, html: Option<&Path>, output: &Output) -> Done {
     let replayed = replay_selected(folder, selected).map_err(Failure::usage)?;
     for note in &replayed.notes {
@@ -423,13 +424,13 @@ pub fn analyze(folder: &Path, selected: AnalysisSet, html: Option<&Path>, output
     print(&report, damaged.into_iter().collect(), output)?;
     if let Some(unread) = unread {
         return Err(
-            Failure::failed(format!("no operation could be read: {unread}")).advise(format!(
+            Failure::failed(format!("no operations could be read: {unread}")).advise(format!(
                 "'brunt lake check {}' lists all damaged parts",
                 folder.display()
             )),
         );
     }
-    // Not a failure: the capture may have ended before its first operation.
+    // This is not a failure: the capture may have ended before its first operation.
     if !is_understood {
         output.note(format_args!(
             "{}: no NFSv3, NFSv4 or iSCSI operations in this trace",

@@ -1,8 +1,8 @@
-//! Finds running labs and bridges: a per-user folder for each kind holds a socket (`NAME.sock`), a state file
-//! (`NAME.json`) and, of a lab, a log (`NAME.log`). Called by `brunt lab` and `brunt bridge`.
+//! Finds running labs and bridges: for each kind, a per-user folder contains a socket (`NAME.sock`), a state file
+//! (`NAME.json`) and, for a lab, a log (`NAME.log`). Called by `brunt lab` and `brunt bridge`.
 //!
-//! The rule: a lab or bridge is running as long as a process listens on its socket. If it was killed, the next
-//! command that looks removes its files; the kernel has removed everything else.
+//! The rule: a lab or bridge is running as long as a process listens on its socket. If that process was killed, the
+//! next command that uses the registry removes the files; the kernel has removed everything else.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -18,17 +18,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::Failure;
 
-/// Maximum length of a name: a socket path has at most 108 bytes.
+/// Maximum length of a name, because a socket path has at most 108 bytes.
 const NAME_BYTES_MAX: usize = 32;
 
-/// What a registry lists.
+/// The kind of thing that a registry lists.
 struct RegisteredKind {
     folder: &'static str,
     one: &'static str,
     many: &'static str,
-    /// How to start one.
+    /// Advice on how to start one.
     start: &'static str,
-    /// What to do if a name is in use.
+    /// Advice if a name is in use.
     rename: &'static str,
 }
 
@@ -48,21 +48,21 @@ const BRIDGES: RegisteredKind = RegisteredKind {
     rename: "choose another name with --name",
 };
 
-/// Contents of the state file, written as soon as there is a process.
+/// Contents of the state file, written as soon as the process exists.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct State {
     /// Its name.
     pub name: String,
-    /// The experiment's file, of a lab.
+    /// The experiment file; only for a lab.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// The process that holds it; killing it removes the whole lab, or ends the bridge.
+    /// The process that holds the lab or bridge; killing it removes the whole lab, or ends the bridge.
     pub pid: i32,
-    /// Seconds since 1970.
+    /// Start time in seconds since 1970.
     pub since_s: u64,
 }
 
-/// A registry folder of this user.
+/// This user's registry folder for one kind.
 pub struct Registry {
     folder: PathBuf,
     kind: &'static RegisteredKind,
@@ -79,7 +79,7 @@ impl Registry {
         Registry::open(&BRIDGES)
     }
 
-    /// Opens the folder under $XDG_RUNTIME_DIR or /run/user, or else under /tmp, creating it if needed.
+    /// Opens the folder under $XDG_RUNTIME_DIR or /run/user, otherwise under /tmp, creating it if needed.
     fn open(kind: &'static RegisteredKind) -> Result<Registry, Failure> {
         let user = geteuid().as_raw();
         let given = std::env::var_os("XDG_RUNTIME_DIR")
@@ -97,7 +97,8 @@ impl Registry {
             }
             _ => {}
         }
-        // In /tmp, any user could have created it, and write access to it is access to what it lists.
+        // In /tmp, any user could have created the folder, and whoever can write to it can control the labs and
+        // bridges listed there.
         let about = fs::symlink_metadata(&folder).map_err(failed)?;
         if !about.is_dir() || about.uid() != user || about.mode() & 0o077 != 0 {
             let what = format!(
@@ -111,12 +112,12 @@ impl Registry {
         Ok(Registry { folder, kind })
     }
 
-    /// The path of a file.
+    /// The path of one of a lab's or bridge's files.
     pub fn path(&self, name: &str, kind: &str) -> PathBuf {
         self.folder.join(format!("{name}.{kind}"))
     }
 
-    /// Reserves a name. Clients can connect at once; they get an answer once the listener is served.
+    /// Reserves a name. Clients can connect at once; they get an answer as soon as the listener is served.
     pub fn reserve(&self, name: &str) -> Result<UnixListener, Failure> {
         self.check_name(name)?;
         let _alone = self.lock()?;
@@ -124,7 +125,7 @@ impl Registry {
         self.bind(name)
     }
 
-    /// Like [`Registry::reserve`], with a number behind the name if it is in use. Returns the name.
+    /// Like [`Registry::reserve`], but appends a number to the name if it is in use. Returns the reserved name.
     pub fn reserve_any(&self, name: &str) -> Result<(String, UnixListener), Failure> {
         self.check_name(name)?;
         let _alone = self.lock()?;
@@ -159,13 +160,13 @@ impl Registry {
 
     /// Removes the files of a lab or bridge that has ended.
     pub fn remove(&self, name: &str) {
-        // The socket last: without it, the name is free for others.
+        // Remove the socket last: without it, others can take the name.
         for kind in ["json", "log", "sock"] {
             let _ = fs::remove_file(self.path(name, kind));
         }
     }
 
-    /// All that are running or being built, by name.
+    /// All labs or bridges that are running or being built, by name.
     pub fn all(&self) -> Result<Vec<State>, Failure> {
         let _alone = self.lock()?;
         self.sweep()?;
@@ -176,7 +177,7 @@ impl Registry {
         Ok(self.names()?.iter().filter_map(read).collect())
     }
 
-    /// Finds the lab or bridge of this name, or the only one without a name.
+    /// Finds the lab or bridge with this name, or, if no name is given, the only one.
     pub fn find(&self, name: Option<&str>) -> Result<State, Failure> {
         let all = self.all()?;
         let names = || {
@@ -210,7 +211,7 @@ impl Registry {
         }
     }
 
-    /// Sends a request to a lab or bridge. `patience` is how long the answer may take.
+    /// Sends a request to a lab or bridge. `patience` is the longest time to wait for the answer.
     pub fn ask<A: DeserializeOwned>(
         &self,
         name: &str,
@@ -225,7 +226,7 @@ impl Registry {
         Ok((serde_json::from_str(&line)?, namespaces))
     }
 
-    /// Lets one command at a time clean up and reserve names; released when dropped.
+    /// Ensures that only one command at a time cleans up and reserves names; released when dropped.
     fn lock(&self) -> Result<File, Failure> {
         let failed =
             |error: io::Error| Failure::failed(format!("{}: {error}", self.folder.display()));
@@ -234,7 +235,7 @@ impl Registry {
         Ok(folder)
     }
 
-    /// Removes the files of those that were killed.
+    /// Removes the files of labs and bridges that were killed.
     fn sweep(&self) -> Result<(), Failure> {
         for name in self.names()? {
             let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
@@ -267,7 +268,7 @@ impl Registry {
         if is_name(name) {
             return Ok(());
         }
-        let what = format!("'{name}' is not a valid name of a {}", self.kind.one);
+        let what = format!("'{name}' is not a valid name for a {}", self.kind.one);
         let advice = format!("use at most {NAME_BYTES_MAX} letters, digits, '-' and '_'");
         Err(Failure::usage(what).advise(advice))
     }
@@ -277,12 +278,12 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_usual)
 }
 
-/// A lab's default name, from its file's.
+/// A lab's default name, derived from its file name.
 pub fn default_name(file: &Path) -> String {
     usual_name(&file.file_stem().unwrap_or_default().to_string_lossy())
 }
 
-/// A valid name that resembles this text.
+/// A valid name that resembles `text`.
 pub fn usual_name(text: &str) -> String {
     let usual = |letter: char| if is_usual(letter) { letter } else { '_' };
     text.chars().map(usual).take(NAME_BYTES_MAX).collect()

@@ -1,5 +1,5 @@
-//! Shared by the commands that move parts to an object store: `capture --to`, `lake push` and `lake pull`.
-//! `brunt-remote` does the work; this module adds addresses, progress on the terminal, and ways to stop.
+//! Code shared by the commands that move parts to and from an object store: `capture --to`, `lake push` and `lake
+//! pull`. `brunt-remote` does the work; this module adds addresses, progress on the terminal, and ways to stop.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,9 +18,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{Failure, Output};
 
-/// How long a starting capture waits for the store, to reject settings that can't work. An answer isn't required.
+/// How long a starting capture waits for the store, so that settings that can't work are rejected. The capture also
+/// starts without an answer.
 const PROBE: Duration = Duration::from_secs(5);
-/// Interval between checks while waiting.
+/// How often to check while waiting.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maps an error to an exit status.
@@ -61,7 +62,7 @@ pub fn progress(bytes: u64, output: &Output) -> ProgressBar {
 /// Moves all parts of a source. Ends early when `is_over` returns true.
 ///
 /// # Errors
-/// Permanent errors; [`RemoteError::Interrupted`] for an early end.
+/// Permanent errors; [`RemoteError::Interrupted`] if ended early.
 fn move_all(
     mover: &mut Mover,
     source: &mut FolderSource,
@@ -96,8 +97,8 @@ fn move_all(
     result
 }
 
-/// Moves all parts of a source until the user interrupts or the store was silent for longer than `silence_max`. Returns
-/// the reason if it ended early, when some parts may be left.
+/// Moves all parts of a source until the user interrupts or the store has been silent for longer than `silence_max`.
+/// If it ends early, it returns the reason, and some parts may not have been moved.
 ///
 /// # Errors
 /// Permanent errors.
@@ -124,7 +125,7 @@ pub fn move_while_answered(
     }
 }
 
-/// Summarizes in a sentence what happened to the parts.
+/// Summarizes what happened to the parts.
 pub fn describe(counts: &MoveCounts) -> String {
     let mut told = format!(
         "{} moved, {}",
@@ -133,7 +134,7 @@ pub fn describe(counts: &MoveCounts) -> String {
     );
     if counts.parts_found > 0 {
         told += &format!(
-            "; {} there already, {}",
+            "; {} already there, {}",
             counts.parts_found,
             format_size(counts.bytes_found)
         );
@@ -146,7 +147,7 @@ pub fn describe(counts: &MoveCounts) -> String {
     }
     if counts.parts_refused > 0 {
         told += &format!(
-            "; {} refused because different content is already there",
+            "; {} rejected because different content is already there",
             counts.parts_refused
         );
     }
@@ -156,7 +157,7 @@ pub fn describe(counts: &MoveCounts) -> String {
     told
 }
 
-/// The failure if parts were left behind, otherwise `None`.
+/// The failure if some parts were not moved, otherwise `None`.
 pub fn left_behind(
     counts: &MoveCounts,
     why: Option<String>,
@@ -169,7 +170,7 @@ pub fn left_behind(
     }
     let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
     let what = format!(
-        "{} of {} not moved to {address}: {} waiting{why}, {} refused, {} deleted or changed",
+        "{} of {} not moved to {address}: {} waiting{why}, {} rejected, {} deleted or changed",
         counted(left as usize, "part"),
         folder.display(),
         counts.parts_waiting,
@@ -183,7 +184,7 @@ pub fn left_behind(
     Some(Failure::failed(what).advise(advice))
 }
 
-/// The parts of a folder that no process writes to, with a note for each that cannot be moved.
+/// The parts of a folder that no process is writing to; prints a note for each part that can't be moved.
 pub fn source(folder: &Path, output: &Output) -> Result<FolderSource, Failure> {
     let (parts, odd) = folder::parts(folder).map_err(failure)?;
     for path in odd {
@@ -195,7 +196,7 @@ pub fn source(folder: &Path, output: &Output) -> Result<FolderSource, Failure> {
     Ok(FolderSource::new(parts))
 }
 
-/// Parts of a running capture.
+/// Parts of a running capture that are waiting to be moved.
 struct CaptureSource {
     folder: PathBuf,
     parts: TraceParts,
@@ -217,7 +218,7 @@ impl PartSource for CaptureSource {
     }
 
     fn done(&mut self, _: &LocalPart) {
-        // No effect if the part was deleted.
+        // Has no effect if the part was deleted.
         self.parts.pass_over_claimed();
     }
 
@@ -227,7 +228,7 @@ impl PartSource for CaptureSource {
     }
 }
 
-/// Where a capture moves its parts, before it has any.
+/// The destination to which a capture moves its parts, before there are any parts.
 pub struct Destination {
     folder: PathBuf,
     mover: Mover,
@@ -236,8 +237,8 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Opens the destination of a capture into `folder`, which is created if needed. The capture starts even if the
-    /// store doesn't answer, but not if it refuses.
+    /// Opens the destination for the parts in a capture's `folder`, which is created if needed. The capture starts
+    /// even if the store doesn't answer, but not if the store rejects the request.
     pub fn open(folder: &Path, to: &str, output: &Output) -> Result<Destination, Failure> {
         let address: RemoteAddress = to.parse().map_err(failure)?;
         let deadline = Deadline::default();
@@ -257,7 +258,7 @@ impl Destination {
                     folder.display()
                 )),
             Err(error) => {
-                // Restore the folder: another attempt may use another destination.
+                // Remove the mark again: another attempt may use another destination.
                 let _ = std::fs::remove_file(folder.join(folder::MARK_NAME));
                 return Err(failure(error).prefixed("--to "));
             }
@@ -299,7 +300,7 @@ impl Destination {
     }
 }
 
-/// A capture's parts on the move.
+/// The parts of a capture that are being moved.
 pub struct Movement {
     folder: PathBuf,
     address: RemoteAddress,
@@ -314,8 +315,8 @@ impl Movement {
         self.background.counts()
     }
 
-    /// Moves the rest once the capture is over and all parts are closed, waiting at most `wait`. Returns the counts,
-    /// and a failure if some parts stay.
+    /// Moves the remaining parts once the capture is over and all parts are completed, waiting at most `wait`.
+    /// Returns the counts, and a failure if some parts were not moved.
     pub fn finish(self, wait: Duration, output: &Output) -> (MoveCounts, Option<Failure>) {
         let Movement {
             folder,
@@ -329,10 +330,10 @@ impl Movement {
             Ok(source) => source,
             Err(failure) => return (mover.counts(&FolderSource::new(Vec::new())), Some(failure)),
         };
-        // Retry parts that have been refused in the meantime.
+        // Retry parts that the store has rejected so far.
         mover.begin_again();
         output.note(format_args!(
-            "{address}: {}, {}, left to move (at most {}; Ctrl-C again stops this and leaves them here)",
+            "{address}: {}, {}, left to move (takes at most {}; Ctrl-C again stops this and leaves them here)",
             counted(source.waiting().parts as usize, "part"),
             format_size(source.waiting().bytes),
             brunt_core::units::format_duration(wait)

@@ -1,5 +1,5 @@
-//! `brunt replay`: replays a block trace once, as shorthand for an experiment with one workload. `brunt-load` replays
-//! it. [`super::replay_nfs`] has the replay of NFS calls.
+//! `brunt replay`: replays a block trace once, as a shorthand for an experiment with one workload. `brunt-load`
+//! replays it. [`super::replay_nfs`] replays NFS calls.
 
 use std::ffi::{OsStr, OsString};
 use std::net::{SocketAddr, TcpListener};
@@ -37,14 +37,14 @@ use crate::metrics::run::RunMetrics;
 use crate::metrics::{finish, serve};
 use crate::{devices, live};
 
-/// Interval of the figures of a watched replay.
+/// Interval of the figures of a replay that is being watched.
 const WATCHED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Replay a block trace on a device, or captured NFS calls on an NFS server, and judge the replay
 ///
 /// Requests are sent with the trace's original timing, whatever the device does, unless --timing says otherwise. The
-/// verdict is true, degraded or not a replay; docs/replay.md gives the limits. An experiment (`brunt run`) with `trace
-/// = …` in a workload does the same with repetitions, sweeps, faults and a report.
+/// verdict is true, degraded or not a replay; docs/replay.md explains the limits. An experiment (`brunt run`) with
+/// `trace = …` in a workload also has repetitions, sweeps, faults and a report.
 #[derive(clap::Args)]
 pub struct Replay {
     /// The trace: plain, packed with gzip, zstd, xz, bzip2 or lz4, or in a tar or zip archive
@@ -52,8 +52,8 @@ pub struct Replay {
     /// Where to replay it: a path, null:SIZE, memory:SIZE, or another device URL
     #[arg(required_unless_present = "devices", conflicts_with = "devices", value_parser = url_parser())]
     target: Option<String>,
-    /// Instead of TARGET: where to replay one device of the trace. Can be repeated. Devices that are not named are left
-    /// out. `brunt trace info` lists the names
+    /// Instead of TARGET: where to replay one device of the trace. Can be repeated. Requests for devices that are not
+    /// named are left out. `brunt trace info` lists the names
     #[arg(long = "device", value_name = "NAME=TARGET", value_parser = OsStringValueParser::new().try_map(route))]
     devices: Vec<DeviceRoute>,
     /// Format of the trace, if it cannot be detected
@@ -61,7 +61,7 @@ pub struct Replay {
     format: Option<String>,
     #[command(flatten)]
     reading: TraceReading,
-    /// Speed: 2 replays the trace twice as fast
+    /// Speed: 2 replays the trace at twice its speed
     #[arg(long, value_name = "FACTOR")]
     speed: Option<f64>,
     /// Short for --timing depth
@@ -70,7 +70,7 @@ pub struct Replay {
     /// When requests are due
     #[arg(long, value_enum, default_value = "trace")]
     timing: Timing,
-    /// How addresses of the trace map to the target
+    /// How addresses in the trace map to the target
     #[arg(long, value_enum, default_value = "as-is")]
     map: Map,
     /// Requests outstanding per worker
@@ -88,19 +88,19 @@ pub struct Replay {
     /// How many times to replay it
     #[arg(long = "loop", value_name = "TIMES")]
     repeat: Option<u32>,
-    /// What to do with a request that overlaps one in flight, if either of them changes data
+    /// What to do with a request that overlaps one in flight if either of them changes data
     #[arg(long, value_enum, default_value = "let-through")]
     conflicts: Rule,
-    /// How long before a request is due the worker stops sleeping and polls the clock; 0: never
+    /// How long before a request is due the worker stops sleeping and polls the clock; 0: never poll
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     spin: Option<Duration>,
-    /// Every block written carries its address and a checksum, and reads check them
+    /// Write each block with its address and a checksum, and check them when reading
     #[arg(long)]
     verify: bool,
-    /// Seed of the data that is written
+    /// Seed of the data to write
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write even when the device holds a partition table or a file system
+    /// Write even if the device contains a partition table or a file system
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
@@ -108,8 +108,8 @@ pub struct Replay {
     /// Serve Prometheus metrics of the replay at this address (port 0 picks a free port)
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
-    /// Serve the live page of the replay at this address, to watch it in a browser. Only this machine can open it unless the
-    /// address says otherwise
+    /// Serve the live page of the replay at this address, to watch it in a browser. Only this machine can open the
+    /// page unless the address says otherwise
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = live::DEFAULT,
         value_parser = live::parse_address)]
     serve: Option<SocketAddr>,
@@ -117,14 +117,14 @@ pub struct Replay {
     nfs: NfsArgs,
 }
 
-/// Maps a device of the trace to a target.
+/// Maps a device in the trace to a target.
 #[derive(Clone)]
 struct DeviceRoute {
     device: String,
     url: String,
 }
 
-/// The text isn't a [`DeviceRoute`].
+/// The text isn't a valid [`DeviceRoute`].
 #[derive(Debug, thiserror::Error)]
 #[error("write NAME=TARGET, such as hm-0=disk.img: a device of the trace and a device URL")]
 struct NoRoute;
@@ -148,19 +148,19 @@ enum Timing {
     Trace,
     /// As fast as possible at the queue depth
     Depth,
-    /// When the requests that it followed in the trace have completed
+    /// When the requests that preceded it in the trace have completed
     Dependency,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Map {
-    /// The trace's own addresses
+    /// The addresses of the trace, unchanged
     AsIs,
-    /// Modulo the device's size
+    /// Address modulo the device's size
     Wrap,
-    /// In proportion to the device's size
+    /// Scaled to the device's size
     Scale,
-    /// Only the parts that the trace touches, packed together
+    /// Only the parts that the trace accesses, packed together
     Pack,
 }
 
@@ -179,27 +179,27 @@ impl Subcommand for Replay {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt replay requests.vscsi null:64GiB",
-            "with its original timing, on a null device",
+            "replay with the original timing on a null device",
         ),
         (
             "brunt replay mysql.load.gz memory:4GiB --speed 15 --map pack",
-            "15 times as fast, in less space",
+            "replay 15 times as fast, in less space",
         ),
         (
             "brunt replay mysql.load.gz disk.img --map wrap --as-fast-as-possible --depth 32 --json",
-            "as fast as possible, with JSON output",
+            "replay as fast as possible, with JSON output",
         ),
         (
             "brunt replay requests.vscsi null:64GiB --serve",
-            "watch it in a browser (the address is printed first)",
+            "watch the replay in a browser (the address is printed first)",
         ),
         (
             "brunt replay /tmp/trace nfs://server/export/ --timing dependency",
-            "the NFS calls of a captured trace, on another server",
+            "replay the NFS calls of a captured trace on another server",
         ),
         (
             "brunt replay server.msr.csv --device hm-0=disk.img --device hm-1=null:64GiB",
-            "two of the trace's devices, each on its own target, in the trace's order",
+            "replay two of the trace's devices, each on its own target, in the trace's order",
         ),
     ];
 
@@ -281,8 +281,8 @@ fn trouble(run: &RunSummary, fidelity: &ReplayFidelity) -> Option<String> {
     })
 }
 
-/// Replays on these targets with this seed; `overwrite` allows their data to be lost. Returns the figures and the
-/// fidelity of the replay.
+/// Replays on these targets with this seed; `overwrite` allows the destruction of their data. Returns the figures and
+/// the fidelity of the replay.
 fn replay(
     load: &ReplayLoad,
     targets: &[ReplayTarget],
@@ -329,15 +329,15 @@ fn replay(
     Ok((run, fidelity))
 }
 
-/// A device to replay on.
+/// A device on which to replay.
 struct ReplayTarget {
-    /// URL without secrets.
+    /// The URL without secrets.
     name: String,
     url: String,
 }
 
-/// Opens the targets, with several combined into one: for writing if the trace changes them, otherwise read-only.
-/// Refuses targets whose existing data would be overwritten.
+/// Opens the targets and combines several into one device: for writing if the trace writes, otherwise read-only.
+/// Rejects targets whose existing data would be overwritten.
 fn open(
     targets: &[ReplayTarget],
     changes: &[bool],
@@ -364,7 +364,7 @@ fn open(
 }
 
 impl Replay {
-    /// The devices to replay on, each once.
+    /// The devices on which to replay, each once.
     fn targets(&self) -> Result<Vec<ReplayTarget>, Failure> {
         let mut targets: Vec<ReplayTarget> = Vec::new();
         let urls = self
@@ -402,7 +402,7 @@ impl Replay {
         Ok(targets)
     }
 
-    /// Replays NFS calls. Options that have a meaning only for block requests are refused.
+    /// Replays NFS calls. Rejects options that apply only to block requests.
     fn run_nfs(self, url: &str, output: &Output) -> Done {
         let other = [
             (self.format.is_some(), "--format"),
@@ -423,7 +423,7 @@ impl Replay {
             (self.serve.is_some(), "--serve"),
         ];
         if let Some((_, option)) = other.into_iter().find(|(is_set, _)| *is_set) {
-            let what = format!("{option} doesn't apply to a folder of an NFS server");
+            let what = format!("{option} doesn't apply to a folder on an NFS server");
             return Err(Failure::usage(what));
         }
         let shared = SharedArgs {
@@ -481,7 +481,7 @@ impl Replay {
             queue_depth: self.depth,
             workers: self.workers,
             verify: self.verify.then(Default::default),
-            // Intervals are needed only if the replay is watched.
+            // Intervals are only needed if the replay is watched.
             interval: Span(
                 self.metrics
                     .or(self.serve)
@@ -588,7 +588,7 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
     }
 }
 
-/// Number of unsent requests, by reason.
+/// Number of requests that weren't sent, by reason.
 fn unsent(unsent: UnsentRequests) -> String {
     let whys = [
         (unsent.dropped, "dropped because of conflicts"),
@@ -607,8 +607,8 @@ fn unsent(unsent: UnsentRequests) -> String {
     }
 }
 
-/// Compares the digest of the sent requests with the intended digest. Adds the trace's own digest if it differs from
-/// that.
+/// Compares the digest of the sent requests with that of the planned requests. Adds the digest of the trace if it
+/// differs from the latter.
 fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
     let ReplayDigests {
         trace,
@@ -624,7 +624,7 @@ fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
     };
     let why = match fidelity.unsent.total() {
         0 => "the rows above show which requests were moved, repaired or split",
-        _ => "not all of the trace was sent",
+        _ => "the trace was not sent completely",
     };
     (
         sent,
@@ -632,7 +632,7 @@ fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
     )
 }
 
-/// Mean number of requests in flight when a request was sent, and the same for the trace if it has response times.
+/// Mean number of requests in flight when a request was sent; also that of the trace if it has response times.
 fn depths(fidelity: &ReplayFidelity) -> Option<(f64, Option<f64>)> {
     let moments = &fidelity.over_time;
     let all = moments.iter().map(|moment| moment.requests).sum::<u64>() as f64;
@@ -647,7 +647,7 @@ fn depths(fidelity: &ReplayFidelity) -> Option<(f64, Option<f64>)> {
     (all > 0.0).then(|| (sum / all, of_trace.map(|of_trace| of_trace / all)))
 }
 
-/// Prints the deviation of send times from the intended ones.
+/// Prints by how much send times deviate from the planned ones.
 fn print_timing(fidelity: &ReplayFidelity, output: &Output) {
     let count = |count: u64| format_grouped(count as f64);
     if let Some(error) = &fidelity.issue_error {

@@ -1,4 +1,4 @@
-//! `brunt replay` on a folder of an NFS server: replays the NFS calls of a captured trace. `brunt-load` replays them.
+//! `brunt replay` on a folder on an NFS server: replays the NFS calls of a captured trace. `brunt-load` replays them.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -16,21 +16,21 @@ use serde_json::json;
 use crate::cli::{Done, Failure, Output};
 use crate::devices;
 
-/// Maximum number of differing statuses that get their own line.
+/// Maximum number of status differences printed on separate lines.
 const DIFFERENCES_SHOWN: usize = 10;
 
-/// Options of replays on a folder of an NFS server.
+/// Options for replays on a folder on an NFS server.
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
-#[command(next_help_heading = "On a folder of an NFS server")]
+#[command(next_help_heading = "Options for folders on an NFS server")]
 pub struct NfsArgs {
-    /// Whose credentials calls carry. With trace, files belong to the trace's owners, which needs a user who may
-    /// change owners (uid=0 in the URL)
+    /// Whose credentials the calls carry. With 'trace', files belong to the owners recorded in the trace, which needs
+    /// a user who may change owners (uid=0 in the URL)
     #[arg(long, value_enum, default_value = "target")]
     callers: Callers,
-    /// Create files with their length but without data
+    /// Create files with their full length but without data
     #[arg(long)]
     sparse: bool,
-    /// Name of the directory for the files that the trace needs. By default, it follows from the trace
+    /// Name of the directory for the files that the trace needs. The default is derived from the trace
     #[arg(long, value_name = "NAME", value_parser = file_name)]
     into: Option<String>,
     /// Only create these files; the next replay of the trace uses them
@@ -43,13 +43,13 @@ pub struct NfsArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Callers {
-    /// The uid and gid of the target's URL
+    /// The uid and gid in the target's URL
     Target,
-    /// Those of the trace, where it has AUTH_SYS
+    /// Those recorded in the trace, where it has AUTH_SYS
     Trace,
 }
 
-/// The text isn't a valid name.
+/// The text isn't a valid name for a directory.
 #[derive(Debug, thiserror::Error)]
 #[error("write a single name without '/'")]
 struct NotAName;
@@ -72,14 +72,14 @@ pub(super) struct SharedArgs<'a> {
     pub(super) seed: u64,
 }
 
-/// Whether a URL names a folder of an NFS server.
+/// Whether a URL names a folder on an NFS server.
 pub(super) fn is_folder(url: &str) -> bool {
     let place = url.split_once('?').map_or(url, |(place, _)| place);
     place.starts_with("nfs://") && place.ends_with('/')
 }
 
 impl NfsArgs {
-    /// The first option that only replays on folders have, if one is set.
+    /// The first given option that applies only to replays on folders.
     pub(super) fn first_set(&self) -> Option<&'static str> {
         let NfsArgs {
             callers,
@@ -136,7 +136,7 @@ impl NfsArgs {
         if self.keep {
             output.note(format!("the files stay on the server: {target}{name}"));
         } else if let Err(error) = replay.remove(folder, &options) {
-            // Not an error: the replay's result matters more.
+            // This is not an error: the result of the replay matters more.
             output.note(error);
         }
         let fidelity = ran.map_err(|error| failure(&error))?;
@@ -153,7 +153,7 @@ impl NfsArgs {
         }
     }
 
-    /// Checks what block replays don't.
+    /// Validates the options of a replay on a folder; block replays check theirs elsewhere.
     fn options(&self, shared: &SharedArgs<'_>) -> Result<NfsReplayOptions, Failure> {
         let SharedArgs {
             trace,
@@ -164,7 +164,7 @@ impl NfsArgs {
             ..
         } = *shared;
         if !(speed.is_finite() && speed > 0.0) {
-            return Err(Failure::usage("--speed: give a number over 0"));
+            return Err(Failure::usage("--speed: give a number greater than 0"));
         }
         if !(1..=brunt_nfs::calls::DEPTH_MAX).contains(&depth) {
             let limit = brunt_nfs::calls::DEPTH_MAX;
@@ -173,9 +173,10 @@ impl NfsArgs {
             )));
         }
         if !trace.join("operations").is_dir() {
-            let what = format!("{} is not a trace of brunt capture", trace.display());
+            let what = format!("{} is not a trace saved by brunt capture", trace.display());
             return Err(Failure::usage(what).advise(
-                "to a folder of an NFS server, name a folder that 'brunt capture --out' wrote; block traces need a file or a device",
+                "to replay on an NFS server, name a folder that 'brunt capture --out' wrote; block \
+                 traces need a file or a device",
             ));
         }
         Ok(NfsReplayOptions {
@@ -291,7 +292,7 @@ fn print(fidelity: &NfsReplayFidelity, trace: &Path, target: &str, output: &Outp
     if !fidelity.left_out.is_empty() {
         line(
             "",
-            format!("together {of_all:.2} % of the trace's operations"),
+            format!("together, {of_all:.2} % of the trace's operations"),
         );
     }
     print_statuses(fidelity, output);
@@ -304,7 +305,7 @@ fn print_statuses(fidelity: &NfsReplayFidelity, output: &Output) {
     let unknown: u64 = fidelity.procedures.values().map(|of| of.unknown).sum();
     let unknown = match unknown {
         0 => String::new(),
-        unknown => format!("; of {} the trace has none", count(unknown)),
+        unknown => format!("; for {} more, the trace has no status", count(unknown)),
     };
     line(
         "statuses",
@@ -329,14 +330,14 @@ fn print_statuses(fidelity: &NfsReplayFidelity, output: &Output) {
         let calls = further.iter().map(|difference| difference.calls).sum();
         line(
             "",
-            format!("{} in {} other ways", count(calls), further.len()),
+            format!("{} differ in {} other ways", count(calls), further.len()),
         );
     }
     let [traced, moved] = fidelity.moved_bytes.map(format_size);
     line(
         "data",
         format!(
-            "{moved} moved (trace {traced}), {} of READ and WRITE moved a different number of bytes, {} shortened",
+            "{moved} moved (trace {traced}), {} READ and WRITE calls moved a different number of bytes, {} shortened",
             count(fidelity.sizes_differ),
             count(fidelity.shortened)
         ),
@@ -378,7 +379,7 @@ fn print_times(fidelity: &NfsReplayFidelity, output: &Output) {
     }
 }
 
-/// Prints what the trace lacked.
+/// Prints what the trace lacked and the replay had to assume.
 fn print_guesses(fidelity: &NfsReplayFidelity, output: &Output) {
     let tree = &fidelity.tree;
     let guesses = [
@@ -389,11 +390,11 @@ fn print_guesses(fidelity: &NfsReplayFidelity, output: &Output) {
         (tree.only_named, "files are identified only by their names"),
         (
             tree.unknown_sizes,
-            "files whose length is unknown end where the last read of the trace ends",
+            "files of unknown length were created up to the end of their last read in the trace",
         ),
         (
             fidelity.guards_dropped,
-            "calls of SETATTR were sent without their guard",
+            "SETATTR calls were sent without their guard",
         ),
         (
             fidelity.contradictions,
@@ -401,7 +402,7 @@ fn print_guesses(fidelity: &NfsReplayFidelity, output: &Output) {
         ),
         (
             fidelity.damaged_parts,
-            "parts of the trace are damaged, and missing",
+            "parts of the trace are damaged and were skipped",
         ),
     ];
     for (number, what) in guesses.into_iter().filter(|(number, _)| *number > 0) {

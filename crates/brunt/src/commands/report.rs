@@ -1,4 +1,5 @@
-//! `brunt report`: writes a result's report page from the files on disk. `brunt run` uses the same function at its end.
+//! `brunt report`: writes a result's report page from the files on disk. `brunt run` calls the same function at its
+//! end.
 
 use std::path::{Path, PathBuf};
 
@@ -14,13 +15,14 @@ use crate::cli::{Done, Failure, Output};
 
 /// Write a result's report: one self-contained HTML page with charts and tables
 ///
-/// `brunt run` writes it into the results folder. This command writes it again, also for an experiment that is running
-/// or was killed. If it was killed, its finished runs are added to summary.json.
+/// `brunt run` writes it into the results folder. This command writes it again, even for an experiment that is
+/// running or was killed. If the experiment was killed, its finished runs are added to summary.json.
 #[derive(clap::Args)]
 pub struct Report {
     /// Results folder
     folder: PathBuf,
-    /// More results folders: the page compares the first one with each of them, with the verdicts of `brunt compare`
+    /// Further results folders: the page compares the first result with each of them, with the verdicts of `brunt
+    /// compare`
     others: Vec<PathBuf>,
     /// Output file [default: report.html in the results folder, or comparison.html in the last one]
     #[arg(short, long, value_name = "FILE")]
@@ -81,7 +83,7 @@ impl Subcommand for Report {
     }
 }
 
-/// The page that compares the first of several results with the others.
+/// The page that compares the first result with the others.
 fn compared(folders: &[&Path], results: &[Summary]) -> String {
     let read = folders.iter().zip(results);
     let details: Vec<Details> = read
@@ -102,11 +104,12 @@ fn compared(folders: &[&Path], results: &[Summary]) -> String {
     html::render(&experiment::comparison(&each))
 }
 
-/// Writes the summary of an experiment that was killed, with the runs of its log, for programs that read only the file.
+/// If an experiment was killed, writes its summary with the runs from its log, for programs that read only the
+/// summary.
 fn add_logged_runs(folder: &Path) -> std::io::Result<()> {
     let is_stopped = || matches!(ClaimedFolder::of(folder), Err(ClaimError::HasResults(_)));
     match folder.join(run_log::FILE_NAME).exists() && is_stopped() {
-        // The log stays: readers skip runs that the summary has.
+        // The log is kept: readers skip runs that are already in the summary.
         true => Summary::read(folder)
             .map_err(std::io::Error::other)?
             .write(folder),
@@ -119,7 +122,7 @@ pub(super) fn write(summary: &Summary, folder: &Path, file: &Path) -> std::io::R
     put(&experiment::text(summary, folder), file)
 }
 
-/// Writes the whole file or leaves it unchanged.
+/// Replaces the whole file atomically, so that a failure leaves it unchanged.
 pub(super) fn put(text: &str, file: &Path) -> std::io::Result<()> {
     let mut new = file.as_os_str().to_owned();
     new.push(".new");

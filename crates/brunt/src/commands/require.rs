@@ -1,4 +1,4 @@
-//! `--require` and `--fail-undecided` of the commands that run an experiment.
+//! `--require` and `--fail-undecided`, for the commands that run an experiment.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use brunt_result::require::{Requirement, RequirementVerdict};
 use brunt_result::summary::Summary;
 use brunt_study::experiment::Experiment;
 
-/// Requirements for figures, in addition to the file's.
+/// Requirements on figures, in addition to those in the file.
 #[derive(clap::Args)]
 pub(super) struct RequireFlags {
-    /// Require a figure of every point, such as 'p99 below 2ms' or 'write iops above 10000', in addition to what the file
-    /// requires; exit with status 1 if one is missed. Can be repeated
+    /// Require a figure at every point, such as 'p99 below 2ms' or 'write iops above 10000', in addition to the
+    /// requirements in the file; exit with status 1 if one is not met. Can be repeated
     #[arg(long, value_name = "REQUIREMENT")]
     require: Vec<Requirement>,
-    /// Also exit with status 1 if a requirement is undecided: its bound is within the interval, or there was only one
-    /// run
+    /// Also exit with status 1 if a requirement is undecided: its bound lies within the confidence interval, or there
+    /// was only one run
     #[arg(long)]
     fail_undecided: bool,
 }
@@ -35,7 +35,7 @@ impl RequireFlags {
         if self.require.is_empty() {
             return;
         }
-        // In TOML, a list's `[[…]]` tables can't follow an inline list.
+        // In TOML, `[[…]]` tables can't be appended to a list that is written inline.
         let follows = experiment.require.is_empty();
         experiment.require.extend(self.require.iter().cloned());
         match follows {
@@ -73,7 +73,8 @@ mod tests {
                         stop = { time = \"1s\" }\n";
     const ITS_OWN: &str = "[[require]]\nfigure = \"max\"\nbelow = \"1s\"\n";
 
-    /// A file's text with these flags, and the requirements of the experiment and of that text.
+    /// The text of a file after applying these flags, and the requirements of the experiment and those parsed from
+    /// the text.
     fn with(file: &str, flags: &[&str]) -> (String, Vec<String>) {
         let words = std::iter::once(&"run").chain(flags);
         let required = Program::parse_from(words).required;

@@ -1,4 +1,4 @@
-//! Shared by commands that an experiment starts as roles: they end with the experiment.
+//! For commands that an experiment starts as roles: they end with the experiment.
 
 use brunt_host::AllowList;
 
@@ -9,18 +9,17 @@ use crate::devices::{self, BACKENDS};
 /// Arguments of a role.
 #[derive(clap::Args)]
 pub struct Role {
-    /// The process that started this one, and with which it ends.
+    /// The process that started this one; this process ends when it does.
     #[arg(long, hide = true, value_name = "PID")]
     parent: Option<i32>,
 
-    /// What may be opened here, in the form of an agent's '--allow', if the process that started this one is an agent
-    /// with limits.
+    /// What this process may open, in the syntax of an agent's '--allow', if it was started by an agent with limits.
     #[arg(long, hide = true, value_name = "WHAT", requires = "parent")]
     permit: Vec<String>,
 }
 
 impl Role {
-    /// Asks the kernel to end this process with its parent.
+    /// Asks the kernel to end this process when its parent ends.
     pub fn bind(&self) -> Done {
         let Some(parent) = self.parent else {
             return Ok(());
@@ -30,7 +29,8 @@ impl Role {
             let allowed = AllowList::only(words, &BACKENDS).map_err(Failure::usage)?;
             devices::limit_to(allowed);
         }
-        // An agent whose file was removed is started through a meaningless path. The process name is only for people.
+        // If an agent's file was removed, its roles are started through a path in /proc, so set a readable process
+        // name. It is only for display.
         let _ = std::fs::write("/proc/self/comm", "brunt");
         bound::end_with(parent).map_err(Failure::failed)
     }

@@ -37,50 +37,51 @@ use crate::{dashboard, lab, live, metrics};
 
 /// Run an experiment and save its results
 ///
-/// Measures every point of the sweep, with as many runs as the file says. Results go to a folder; each finished run is on
-/// stable storage at once, so a crash loses at most the last second of the current run. Ctrl-C, SIGTERM and closing the
-/// terminal end the experiment early, with its report; a second Ctrl-C ends it at once. '--detach' runs it without a
-/// terminal.
+/// Measures every point of the sweep, with as many runs as the file specifies. Results go to a folder; each run is
+/// written to stable storage as soon as it finishes, so a crash loses at most the last second of the current run.
+/// Ctrl-C, SIGTERM and closing the terminal end the experiment early, but with its report; a second Ctrl-C ends it at
+/// once. '--detach' runs it without a terminal.
 #[derive(clap::Args)]
 pub struct Run {
     /// Experiment file (TOML; docs/experiments.md lists all keys), or a fio job file (*.fio), which is imported first;
     /// several with --interleave
     #[arg(required = true, value_name = "EXPERIMENT")]
     experiments: Vec<PathBuf>,
-    /// Let the runs of several experiments take turns on this machine, in random order within each turn, and compare
-    /// the results in pairs of runs: drift of the machine cancels. They need the same points. Results go to separate
-    /// folders, in that of --out if it is given
+    /// Let the runs of several experiments take turns on this machine, in random order within each round, and compare
+    /// the results pairwise, so that drift of the machine cancels out. They must have the same points. Results go to
+    /// separate folders, within that of --out if given
     #[arg(long, conflicts_with_all = ["detach", "metrics", "serve", "dashboard", "output_format"])]
     interleave: bool,
-    /// Replace a key of the file, such as '--set workloads.w.queue_depth=32'; VALUE as in the file, quotes optional
+    /// Replace a key of the file, such as '--set workloads.w.queue_depth=32'; VALUE is written as in the file, quotes
+    /// are optional
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<Override>,
-    /// Runs of each point, instead of the file's 'repetitions'
+    /// Number of runs of each point, instead of the file's 'repetitions'
     #[arg(long, value_name = "N")]
     reps: Option<u32>,
-    /// Length of each run, instead of 'stop.time' of every workload
+    /// Length of each run, instead of the 'stop.time' of every workload
     #[arg(long, value_name = "DURATION")]
     time: Option<Span>,
     #[command(flatten)]
     how: HowToRun,
-    /// 'brunt serve' started this process: its socket is the standard input, and the experiment's text counts as that of
-    /// this file, whose folder its paths are relative to.
+    /// Set if 'brunt serve' started this process: standard input is its socket, and the experiment's text is treated
+    /// as that of this file, so paths are relative to the file's folder.
     #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["check", "detach", "serve"])]
     served_as: Option<PathBuf>,
-    /// '--interleave' started this process: its standard input is the socket on which it asks for its turns, and this
-    /// is its place, as JSON.
+    /// Set if '--interleave' started this process: standard input is the socket over which it asks for its turns, and
+    /// this is its position, as JSON.
     #[arg(long, hide = true, value_name = "PLACE", value_parser = interleave::parse_place,
         conflicts_with_all = ["check", "detach", "serve", "served_as", "interleave"])]
     takes_turns: Option<InterleavedWith>,
 }
 
-/// Where results go, and who watches: the options that all commands share which run an experiment.
+/// Where results go, and how the run can be watched: the options shared by all commands that run an experiment.
 #[derive(clap::Args)]
 pub(super) struct HowToRun {
     /// Folder for the results [default: the experiment's name plus ".results" next to the file, numbered if that exists]
     #[arg(long, short, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Check the experiment without running it: print the plan, its duration and what would be overwritten, and whether
+    /// Check the experiment without running it: print the plan, its duration, what would be overwritten, and whether
     /// the workloads fit the targets. '--check=open' also opens the targets
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "closed",
         value_name = "HOW")]
@@ -92,19 +93,20 @@ pub(super) struct HowToRun {
     pub required: RequireFlags,
     #[command(flatten)]
     pub profile: ProfileFlag,
-    /// What to print at the end: a table, or JSON in fio's format with one job per point; fio-json+ includes all
-    /// histogram buckets
+    /// What to print at the end: a table, or JSON in fio's format with one job per point (fio-json+ includes all
+    /// histogram buckets)
     #[arg(long, value_enum, default_value = "table", value_name = "FORMAT")]
     output_format: OutputFormat,
-    /// Run in the background: print the process id and the folder, and continue after the terminal closes. Output goes
-    /// to output.txt in the folder, progress and notes to progress.txt; 'kill PID' ends it like Ctrl-C
+    /// Run in the background: print the process id and the folder, and continue after the terminal closes. Output
+    /// goes to output.txt in the folder, progress and notes to progress.txt; 'kill PID' ends the run like Ctrl-C
     #[arg(long, conflicts_with = "check")]
     detach: bool,
-    /// Serve Prometheus metrics of the current run at this address (port 0 picks a free port), also from inside a lab
+    /// Serve Prometheus metrics of the current run at this address (port 0 picks a free port), even for an experiment
+    /// in a lab
     #[arg(long, value_name = "ADDRESS", conflicts_with = "check")]
     metrics: Option<SocketAddr>,
-    /// Serve the live page of the experiment at this address, to watch it in a browser, also from inside a lab. Only
-    /// this machine can open it unless the address says otherwise
+    /// Serve the live page of the experiment at this address, to watch it in a browser, even for an experiment in a
+    /// lab. Only this machine can open the page unless the address says otherwise
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = live::DEFAULT,
         value_parser = live::parse_address, conflicts_with = "check")]
     serve: Option<SocketAddr>,
@@ -114,12 +116,12 @@ pub(super) struct HowToRun {
     dashboard: bool,
     #[command(flatten)]
     engine: EngineFlag,
-    /// This is the process that '--detach' started.
+    /// Set in the process that '--detach' started.
     #[arg(long, hide = true, conflicts_with = "detach")]
     detached: bool,
 }
 
-/// What `--output-format` names.
+/// The formats of `--output-format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum OutputFormat {
     Table,
@@ -137,12 +139,12 @@ impl Subcommand for Run {
         ),
         (
             "brunt run block-sizes.toml --check=open",
-            "the same, and open the targets",
+            "check the file, and also open the targets",
         ),
         ("brunt run block-sizes.toml --out results/monday", "run it"),
         (
             "brunt run block-sizes.toml --out results/night --detach",
-            "run it without this terminal",
+            "run it in the background",
         ),
         (
             "brunt run block-sizes.toml --serve",
@@ -244,7 +246,9 @@ impl Run {
             return Err(Failure::usage(
                 "--check=open cannot build the labs of several experiments",
             )
-            .advise("check them together with --check, and each alone with --check=open"));
+            .advise(
+                "check them together with --check, and each one separately with --check=open",
+            ));
         }
         match self.how.check {
             Some(how) => interleave::describe(entrants, how, output),
@@ -253,18 +257,18 @@ impl Run {
     }
 }
 
-/// An experiment to run.
+/// An experiment that is about to run.
 pub(super) struct ToRun<'a> {
     pub experiment: Experiment,
-    /// Saved with the results.
+    /// The experiment's text, saved with the results.
     pub text: String,
-    /// Path of its file, or a stand-in for one: without `--out`, the results folder is named after it.
+    /// Path of its file, or of a stand-in for it: without `--out`, the results folder is named after it.
     pub name: &'a Path,
-    /// `brunt serve` started this process.
+    /// Whether `brunt serve` started this process.
     pub for_server: bool,
     /// Printed once.
     pub notes: Vec<String>,
-    /// `--interleave` started this process.
+    /// Set if `--interleave` started this process.
     pub turns: Option<StudyTurns>,
 }
 
@@ -283,7 +287,7 @@ impl HowToRun {
     ///
     /// # Errors
     /// The experiment could not begin, or its results are incomplete.
-    // Long because each preparation in this list needs those before it.
+    // Long because each preparation step depends on those before it.
     pub fn carry_out(self, to_run: ToRun<'_>, output: &Output) -> Done {
         let ToRun {
             experiment,
@@ -325,7 +329,8 @@ impl HowToRun {
             on_terminal,
         };
         let live = live::open(shown, sockets.live, folder, output, sketch)?;
-        // Not earlier: in a lab, this program starts itself again in new namespaces. The page shows notes, too.
+        // Not created earlier, because for a lab this program starts itself again in new namespaces. The page also
+        // shows notes.
         notes.into_iter().for_each(|note| output.note(note));
         let format = self.output_format;
         let lab = lab.as_ref();
@@ -361,7 +366,7 @@ impl HowToRun {
     }
 }
 
-/// An experiment after entering its lab, if it has one, and opening its page.
+/// An experiment after it has entered its lab, if it has one, and opened its page.
 struct Entered<'a> {
     experiment: Experiment,
     text: String,
@@ -374,12 +379,12 @@ struct Entered<'a> {
 }
 
 impl Entered<'_> {
-    /// Opens the targets, runs the experiment, and writes the results and their report. `ending` receives the page's
-    /// closing information.
+    /// Opens the targets, runs the experiment, and writes the results and their report. `ending` receives the final
+    /// information for the page.
     ///
     /// # Errors
-    /// It could not begin, or its results are incomplete for a reason that they don't record.
-    // Long because each preparation in this list needs those before it.
+    /// The experiment could not begin, or its results are incomplete for a reason that they don't record.
+    // Long because each preparation step depends on those before it.
     fn carry_out(
         self,
         metrics: Option<TcpListener>,
@@ -402,7 +407,7 @@ impl Entered<'_> {
             .link_warnings()
             .into_iter()
             .for_each(|warning| output.note(warning));
-        // Open targets for writing only if they are written.
+        // Determine which targets are written, so that only these are opened for writing.
         plan.find_written().map_err(Failure::usage)?;
         memory_need::note_run(&experiment, &plan, output);
         let interrupted = output.interrupt_flag();
@@ -411,7 +416,7 @@ impl Entered<'_> {
             output,
         };
         let mut started = startup::start(&experiment, &plan, ground, &opener, interrupted)?;
-        // Refuse a mismatch before the folder holds any results.
+        // Reject a mismatch before the folder contains any results.
         run_check::fit_opened(&plan, &started.opened.targets)?;
         let hooks = started.hooks(&experiment, &plan, lab, interrupted);
         let hooks = hooks.map_err(no_hooks)?;
@@ -441,7 +446,7 @@ impl Entered<'_> {
             .taking_turns(turns);
         let result = study.run(interrupted);
         metrics::finish(server, output);
-        // From the files on disk, however the experiment ended.
+        // Write the report from the files on disk, however the experiment ended.
         ending.report = write_page(folder, output);
         let summary = result.map_err(unfinished)?;
         ending.trouble.clone_from(&summary.trouble);
@@ -450,7 +455,7 @@ impl Entered<'_> {
     }
 }
 
-/// Enters the lab of an experiment that has one, with the metrics and page sockets listening outside it. If the
+/// Enters the lab of an experiment that has one; the sockets for metrics and the page listen outside of it. If the
 /// experiment has services, returns a folder for their files.
 pub(super) fn enter(
     experiment: &Experiment,
@@ -467,7 +472,7 @@ pub(super) fn enter(
     Ok((Some(lab), sockets, scratch))
 }
 
-/// Maps an error of the hooks to an exit status.
+/// Maps a failure to create the hooks to an exit status.
 fn no_hooks(error: HooksError) -> Failure {
     match error {
         HooksError::Fault(error) => Failure::usage(error),
@@ -489,7 +494,7 @@ fn unfinished(error: StudyError) -> Failure {
 /// Subfolder of the results for the logs of services.
 const SERVICE_LOGS: &str = "services";
 
-/// Writes the report from the files on disk, however the experiment ended. Returns its path.
+/// Writes the report from the files on disk, however the experiment ended. Returns the report's path.
 fn write_page(folder: &Path, output: &Output) -> Option<String> {
     let page = folder.join(brunt_report::experiment::FILE_NAME);
     let made = Summary::read(folder)

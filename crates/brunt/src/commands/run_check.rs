@@ -1,8 +1,8 @@
 //! `brunt run --check`: prints what an experiment would do, and whether its workloads fit its targets, without
 //! executing a run. Called by `super::run`.
 //!
-//! The rule: plain `--check` opens nothing and contacts no host, so an experiment can be checked on any machine; the
-//! run would also reject everything that it rejects.
+//! The rule: plain `--check` opens nothing and contacts no host, so an experiment can be checked on any machine;
+//! whatever it rejects, a run would reject too.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -28,16 +28,17 @@ use crate::cli::{Done, Failure, Output};
 use crate::devices;
 use crate::lab::WatchedAt;
 
-/// What `--check` may do to find out.
+/// What `--check` may open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Check {
     /// Open no targets
     Closed,
-    /// Build the lab, start services and served targets, open every target, on other hosts too, then close them again
+    /// Build the lab, start services and served targets, open every target (on other hosts too), then close
+    /// everything again
     Open,
 }
 
-/// Prints what a run would do, and refuses what can't be run. Returns the object of `--json`.
+/// Prints what a run would do, and rejects what can't be run. Returns the object of `--json`.
 pub(super) fn check(
     experiment: &Experiment,
     plan: &mut Plan,
@@ -97,16 +98,16 @@ pub(super) fn check(
     }))
 }
 
-/// Whether to read the inputs of loads, such as traces, to check that they fit. This may take long.
+/// Whether to read the inputs of loads, such as traces, to check that they fit. Reading them may take long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inputs {
     /// Read them.
     Read,
-    /// Leave that to the run.
+    /// Leave reading them to the run.
     Leave,
 }
 
-/// Refuses what can't be run, as far as that can be determined without opening anything. Returns notes for the user.
+/// Rejects what can't be run, as far as that can be determined without opening anything. Returns notes for the user.
 pub(super) fn check_closed(
     experiment: &Experiment,
     plan: &Plan,
@@ -125,9 +126,9 @@ pub(super) fn check_closed(
     Ok(notes)
 }
 
-/// Checks the options with which targets are opened that the experiment serves, and those that its sweep varies.
+/// Checks the URL options of targets that the experiment serves, and options that its sweep varies.
 fn check_options(experiment: &Experiment, plan: &Plan) -> Done {
-    // The port is chosen when the target is served.
+    // The real port is chosen when the target is served.
     let somewhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     for (name, target) in &experiment.targets {
         let address = target.serve.as_ref().map(|_| somewhere);
@@ -142,7 +143,7 @@ fn check_options(experiment: &Experiment, plan: &Plan) -> Done {
             let urls = swept.iter().map(|options| options.applied_to(&url));
             for url in urls.chain(address.map(|_| url.clone())) {
                 match preview_url_with(&url, &devices::BACKENDS) {
-                    // Other hosts may have it.
+                    // The path may exist on another host.
                     Ok(_) | Err(OpenError::Os { .. }) => {}
                     Err(error) => {
                         let what = format!("target {name}: {error}");
@@ -177,7 +178,7 @@ fn foreseen(
                 Ok(found) => found,
                 // Paths belong to the host that opens them.
                 Err(OpenError::Os { .. }) if elsewhere => continue,
-                // It may exist on the machine that will run the experiment.
+                // The path may exist on the machine that will run the experiment.
                 Err(OpenError::Os { source, path, .. }) if source.kind() == ErrorKind::NotFound => {
                     notes.push(format!(
                         "{name}: {} does not exist on this machine",
@@ -192,7 +193,7 @@ fn foreseen(
                     ));
                 }
             };
-            // If there are several LUNs, keep the measured one.
+            // If a target serves several LUNs, keep the one that is measured.
             if let Some(info) = found.filter(|_| !elsewhere)
                 && target_url(target)?.as_deref() == Some(url.as_str())
             {
@@ -203,7 +204,7 @@ fn foreseen(
     Ok((infos, notes))
 }
 
-/// Has other hosts open what their workloads need, as before a run.
+/// Lets other hosts open what their workloads need, as before a run.
 fn open_on_other_hosts(plan: &Plan, output: &Output) -> Done {
     for point in plan.points.iter().filter(|point| !point.hosts().is_empty()) {
         let notes = point
@@ -215,7 +216,7 @@ fn open_on_other_hosts(plan: &Plan, output: &Output) -> Done {
     Ok(())
 }
 
-/// Everything that a target opens: its URL, or those of the LUNs that it serves.
+/// Everything that a target opens: its URL, or the URLs of the LUNs that it serves.
 fn urls(target: &Target) -> Result<Vec<String>, Failure> {
     match target.role() {
         None => Ok(vec![target.url.clone()]),
@@ -228,7 +229,7 @@ fn urls(target: &Target) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// The URL that is measured; a sink has none.
+/// The URL of the device that is measured; a sink has none.
 pub(super) fn target_url(target: &Target) -> Result<Option<String>, Failure> {
     match target.role() {
         None => Ok(Some(target.url.clone())),
@@ -248,7 +249,7 @@ pub(super) fn fit_opened(plan: &Plan, targets: &BTreeMap<String, Arc<dyn Backend
 
 /// Checks that the workloads of all points fit the devices with these names.
 fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>, inputs: Inputs) -> Done {
-    // Before anything is opened, the devices of a target are known by its name only.
+    // Before anything is opened, the devices of a target are only known by the target's name.
     let info_of = |point: &Point, name: &str| {
         let device = point.device_of(name);
         infos

@@ -17,25 +17,27 @@ use super::{Subcommand, experiment_file};
 use crate::cli::{Done, Failure, Output, bind_for};
 use crate::live;
 
-/// Name of an experiment's text; its paths are relative to the folder in which the server was started.
+/// Name under which an experiment's text is parsed; its paths are relative to the folder in which the server was
+/// started.
 const FILE: &str = "experiment.toml";
-/// Folder of results by default.
+/// Default folder of results.
 const RESULTS: &str = "results";
-/// Interval between checks whether the server should end.
+/// How often to check whether the server should end.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serve a page to compose, run, watch and compare experiments
 ///
-/// Prints its address first. Anyone who can reach it can watch; starting or stopping a run and reading results require
-/// the token in the printed address. One experiment runs at a time, in its own process. Ctrl-C ends it with its report,
-/// then the server; a second Ctrl-C ends the server at once, and the run then ends by itself.
+/// Prints its address first. Anyone who can reach the page can watch; starting or stopping a run and reading results
+/// require the token in the printed address. Experiments run one at a time, each in a separate process. Ctrl-C ends
+/// the experiment with its report, then the server; a second Ctrl-C ends the server at once, and the run then ends by
+/// itself.
 #[derive(clap::Args)]
 pub struct Serve {
     /// Address or port to listen on [default: a free port, for this machine only]
     #[arg(default_value = live::DEFAULT, hide_default_value = true, value_parser = live::parse_only_address)]
     address: SocketAddr,
-    /// Folder of results: each experiment gets a folder in it, and all results in it are listed [default: "results"; the
-    /// results that 'brunt run' wrote in the current folder and its subfolders are then listed as well]
+    /// Folder of results: each experiment gets a folder in it, and all results in it are listed [default: "results";
+    /// also lists the results that 'brunt run' wrote in the current folder and its subfolders]
     #[arg(long, value_name = "FOLDER")]
     results: Option<PathBuf>,
     /// Only watch and compare: no experiment can be started
@@ -52,7 +54,7 @@ impl Subcommand for Serve {
         ),
         (
             "brunt serve 8080 --results /srv/results",
-            "at port 8080, with another folder of results",
+            "serve it at port 8080, with another folder of results",
         ),
         (
             "brunt serve --no-start",
@@ -147,7 +149,7 @@ fn refused(error: TextMistake) -> CheckedText {
     }
 }
 
-/// Converts a mistake, with its place in the text or the name of the included file.
+/// Converts a mistake, with its position in the text or the name of the included file.
 fn in_text(error: &FileError) -> TextMistake {
     let advice = error.help_text().map(str::to_string);
     if error.file() != FILE {
@@ -172,7 +174,7 @@ fn in_text(error: &FileError) -> TextMistake {
 mod tests {
     use super::*;
 
-    /// Mistakes have positions as an editor in a browser counts them.
+    /// Positions of mistakes count characters as a browser's editor does.
     #[test]
     fn a_mistake_has_its_position_in_utf_16_units() {
         let check = |text: &str, place: Option<[usize; 4]>, message: &str| {
@@ -195,7 +197,7 @@ mod tests {
             Some([2, 15, 2, 18]),
             "",
         );
-        // One character, two UTF-16 code units.
+        // One character that is two UTF-16 code units.
         check("name = \"😀\" nothing", Some([1, 13, 1, 13]), "");
         let rest = "[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\nblocks = [{ size = \"2MiB\" }]\nstop = { time = \"1s\" }\n";
         check(&format!("{head}{rest}"), None, "a w");

@@ -1,6 +1,6 @@
 //! Finds targets that share the same storage. Called before a run and by `--check=open`, once all targets are open.
 //!
-//! The one rule: targets are refused only if they certainly share storage. A note names those that may.
+//! The rule: targets are rejected only if they certainly share storage. A note names targets that may share storage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use brunt_study::experiment::Plan;
 
 use crate::cli::{Failure, Output};
 
-/// Refuses two targets on the same storage if they are used at once and one of them is written: the other would read
-/// its writes, or report corruption. They may be used one after the other, for example an array and its member.
+/// Rejects two targets on the same storage if they are used at the same time and at least one is written: the other
+/// would read those writes, or report corruption. Targets used one after the other may share storage, for example an
+/// array and one of its members.
 pub(super) fn check(
     targets: &BTreeMap<String, Arc<dyn Backend>>,
     plan: &Plan,
@@ -23,7 +24,7 @@ pub(super) fn check(
         let mut points = plan.points.iter();
         points.any(|point| point.is_on(one) && point.is_on(other))
     };
-    // The devices of a target have the same storage, whatever options they are opened with.
+    // The devices of a target are on the same storage, whatever options they are opened with.
     let of_target = |name: &String| {
         let devices = plan.devices_of(name);
         let backend = devices.keys().find_map(|device| targets.get(device))?;
@@ -64,7 +65,7 @@ pub(super) fn check(
 #[derive(Debug, PartialEq, Eq)]
 enum Relation<'a> {
     Same,
-    /// The detail that suggests shared storage.
+    /// The property that suggests shared storage.
     Alike(&'a str),
     Different,
 }

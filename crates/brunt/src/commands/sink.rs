@@ -20,22 +20,22 @@ use crate::cli::{Done, Failure, Output};
 const TCP_PORTAL: &str = "127.0.0.1:5260";
 const NFS_PORTAL: &str = "127.0.0.1:2049";
 const NFS_PORT: u16 = 2049;
-/// Interval between checks whether the command should stop.
+/// How often to check whether the command should stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Serve the tcp device, or NFS: discard writes and answer reads with zeros
 ///
-/// Prints its address, serves until Ctrl-C or SIGTERM, then prints its counters. With tcp://ADDRESS as the device
-/// on the other host, this measures the network alone with transfers the size of block requests. With --nfs, it measures
-/// NFS clients: names and attributes are kept in memory, data is not.
+/// Prints its address, serves until Ctrl-C or SIGTERM, then prints its counters. With tcp://ADDRESS as the device on
+/// the other host, this measures the network alone, with transfers the size of block requests. With --nfs, it
+/// measures NFS clients: names and attributes are kept in memory, but data is not.
 #[derive(clap::Args)]
 pub struct Sink {
     /// Address to listen on; port 0 picks a free port [default: 127.0.0.1:5260, or port 2049 with --nfs]
     #[arg(long, value_name = "ADDRESS:PORT")]
     portal: Option<String>,
 
-    /// Serve NFSv3 (with MOUNT and the port mapper on the same port) instead of the tcp device: /export, with the file
-    /// disk of 1 GiB. The second line of output is that file's URL
+    /// Serve NFSv3 (with MOUNT and the port mapper on the same port) instead of the tcp device: the export /export
+    /// contains the file disk of 1 GiB. The second line of output is the URL of that file
     #[arg(long)]
     nfs: bool,
 
@@ -48,7 +48,7 @@ pub struct Sink {
     #[command(flatten)]
     role: Role,
 
-    /// Leave Nagle's algorithm on (do not set TCP_NODELAY).
+    /// Keep Nagle's algorithm enabled (do not set TCP_NODELAY).
     #[arg(long)]
     delay: bool,
 
@@ -113,7 +113,7 @@ impl super::Subcommand for Sink {
             ));
         }
         if output.is_json() {
-            // Standard output carries only the final object, so the address goes to standard error.
+            // With --json, standard output carries only the final object, so the address goes to standard error.
             output.note(format!("listening on {}", sink.address()));
         }
         while !output.is_interrupted() {

@@ -4,7 +4,7 @@ use brunt_block::Congestion;
 use brunt_block::socket::SocketOptions;
 use brunt_core::units::parse_size;
 
-/// Options of the sockets of a server's connections.
+/// Options for the sockets of a server's connections.
 #[derive(clap::Args)]
 pub struct Sockets {
     /// Socket send buffer of each connection [default: chosen by the kernel].
@@ -21,7 +21,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Options for sockets, with TCP_NODELAY set.
+    /// The options as given, with TCP_NODELAY set.
     pub fn options(&self) -> SocketOptions {
         SocketOptions {
             send_buffer_bytes: self.send_buffer.map(|bytes| bytes as usize),

@@ -1,5 +1,5 @@
-//! The trait of commands and the type of entries in the table of commands. Separate from the table, so that commands
-//! don't depend on it.
+//! The trait for commands, and the type of the entries in the table of commands. It is separate from the table, so
+//! that commands don't depend on the table.
 
 use clap::{ArgMatches, Args};
 
@@ -15,16 +15,16 @@ pub trait Subcommand: Args {
     fn more_help() -> Option<String> {
         None
     }
-    /// Runs the command. Prints through `output` only.
+    /// Runs the command. Prints only through `output`.
     fn run(self, output: &Output) -> Done;
 }
 
-/// An entry of the table, made by [`entry`].
+/// An entry in the table, created by [`entry`].
 pub struct Entry {
     pub name: &'static str,
     #[allow(dead_code)] // read by the test that parses them
     pub examples: &'static [(&'static str, &'static str)],
-    /// Adds this command's description, options and examples to a definition.
+    /// Adds the command's description, options and examples to a definition.
     pub define: fn(clap::Command) -> clap::Command,
     pub run: fn(&ArgMatches, &Output) -> Done,
 }
@@ -35,7 +35,7 @@ impl Entry {
         (self.define)(clap::Command::new(self.name))
     }
 
-    /// The name only; the rest is defined when clap needs it.
+    /// A definition with only the name; clap requests the rest when it needs it.
     pub fn deferred(&self) -> clap::Command {
         clap::Command::new(self.name).defer(self.define)
     }

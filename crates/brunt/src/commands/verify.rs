@@ -1,5 +1,5 @@
-//! `brunt verify`: after a crash of the target, checks a device against the journals of acknowledged writes.
-//! `brunt-load` does the checking.
+//! `brunt verify`: checks a device against the journals of acknowledged writes after its target crashed. `brunt-load`
+//! performs the check.
 
 use std::path::{Path, PathBuf};
 
@@ -17,17 +17,17 @@ use crate::devices;
 /// A workload with verify = { journal = "FOLDER" } keeps a journal of its writes, their acknowledgements and its
 /// flushes. This command reads every block in the journals.
 ///
-/// An acknowledged write must survive if the device has no volatile write cache, if the write bypassed it (FUA), or if
-/// the same worker sent a flush afterwards and the flush was acknowledged. Exit status 1 if such a write is lost. A
-/// write-back cache may lose the others: they are reported separately and do not change the exit status.
+/// An acknowledged write must survive if the device has no volatile write cache, if the write bypassed the cache
+/// (FUA), or if the same worker sent a flush afterwards and the flush was acknowledged. Exit status 1 if such a write
+/// is lost. A write-back cache may lose other writes: they are reported separately and do not change the exit status.
 ///
 /// Journals of workers on other hosts arrive after the run. If some are missing, for example because a host was lost, the
 /// output names their workers, and exit status 1 says that not all writes could be checked.
 #[derive(clap::Args)]
 pub struct Verify {
-    /// Folder with the journals of one run (worker-0.journal, worker-1.journal, …)
+    /// Folder with the journals of a single run (worker-0.journal, worker-1.journal, …)
     journals: PathBuf,
-    /// URL of the device that was written
+    /// URL of the device that was written to
     device: String,
 }
 
@@ -43,8 +43,8 @@ impl Subcommand for Verify {
         let missing = missing_in(&self.journals).map_err(Failure::usage)?;
         if journals.is_empty() && missing.is_empty() {
             let advice = match a_run_in(&self.journals) {
-                Some(run) => format!("give the folder of one run, such as {}", run.display()),
-                None => "give the folder of one run, such as FOLDER/run-0".to_string(),
+                Some(run) => format!("give the folder of a single run, such as {}", run.display()),
+                None => "give the folder of a single run, such as FOLDER/run-0".to_string(),
             };
             let what = format!("{} holds no journals", self.journals.display());
             return Err(Failure::usage(what).advise(advice));
@@ -97,7 +97,7 @@ impl Subcommand for Verify {
     }
 }
 
-/// The newest subfolder that contains journals: the last run overwrote what earlier runs wrote.
+/// The newest subfolder that contains journals, because the last run overwrote what earlier runs wrote.
 fn a_run_in(folder: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(folder).ok()?.filter_map(Result::ok);
     let runs = entries

@@ -1,6 +1,6 @@
 //! The terminal display of a running experiment: a pure function of the state, the time and the terminal's capabilities.
 //!
-//! The rule: every line is narrower than the terminal, down to 20 columns, so that none wraps.
+//! The rule: every line is narrower than the terminal, down to 20 columns, so that no line wraps.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use brunt_core::units::format_grouped;
 
 use super::state::{KindRate, State};
 
-/// Lines are never narrower than this.
+/// Minimum width of a line.
 const COLUMNS_MIN: usize = 20;
-/// Lines are never wider than this: longer ones are hard to read.
+/// Maximum width of a line: longer ones are hard to read.
 const COLUMNS_MAX: usize = 120;
-/// Width of a row's name and of its figure.
+/// Widths of a row's name and of its figure.
 const NAME: usize = 11;
 const FIGURE: usize = 12;
 /// Width of an operation kind's name, so that its rate is aligned with the total above it.
@@ -21,14 +21,14 @@ const KIND: usize = NAME - 2;
 /// Maximum number of operation kinds shown; a file load may have twenty.
 const KINDS_MAX: usize = 8;
 
-/// Capabilities of the terminal.
+/// What the terminal can display.
 #[derive(Clone, Debug)]
 pub struct TerminalCaps {
     /// Its width.
     pub columns: u16,
-    /// Whether it may use colours (<https://no-color.org>).
+    /// Whether colours may be used (<https://no-color.org>).
     pub colours: bool,
-    /// Whether it can show more than ASCII.
+    /// Whether it can display more than ASCII.
     pub unicode: bool,
 }
 
@@ -36,7 +36,7 @@ impl TerminalCaps {
     /// The capabilities of this program's terminal.
     pub fn of_terminal(columns: u16) -> TerminalCaps {
         let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        // The first one that is set counts (locale(7)).
+        // The first variable that is set counts (locale(7)).
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
             .into_iter()
             .filter_map(|name| std::env::var(name).ok());
@@ -61,7 +61,7 @@ pub(super) enum Paint {
     Red,
 }
 
-/// A line under construction, cut at the width.
+/// A line under construction, truncated at the width.
 pub(super) struct Line<'a> {
     caps: &'a TerminalCaps,
     pub(super) text: String,
@@ -104,7 +104,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Draws the experiment as of `now`.
+/// Draws the experiment as of time `now`.
 pub fn draw(state: &State, now: Nanos, caps: &TerminalCaps) -> Vec<String> {
     let line = || Line::new(caps);
     let mut lines = head(state, now, caps);
@@ -151,7 +151,7 @@ pub(super) fn head<'a>(state: &State, now: Nanos, caps: &'a TerminalCaps) -> Vec
     lines
 }
 
-/// Failures and their consequences.
+/// The line of failures and their consequences.
 pub(super) fn troubles<'a>(state: &State, caps: &'a TerminalCaps) -> Line<'a> {
     let mut troubles = Line::new(caps);
     let losses = state.losses();
@@ -180,7 +180,7 @@ pub(super) fn help(caps: &TerminalCaps) -> Line<'_> {
     help
 }
 
-/// Figures of the last second, each with its sparkline.
+/// Figures for the last second, each with its sparkline.
 fn rates<'a>(state: &State, line: impl Fn() -> Line<'a>) -> Vec<Line<'a>> {
     let mut lines = Vec::new();
     match state.shown {
@@ -255,7 +255,7 @@ pub(super) fn row<'a>(
     line
 }
 
-/// A line for each kind of operation, if there are several.
+/// One line per kind of operation, if there are several.
 fn kinds(kinds: &[KindRate]) -> impl Iterator<Item = String> {
     let hidden = kinds.len().saturating_sub(KINDS_MAX);
     let shown = kinds.iter().take(KINDS_MAX).map(|kind| {
@@ -284,7 +284,7 @@ fn bar(line: &mut Line<'_>, share: f64, columns: usize) {
     line.put("]");
 }
 
-/// One character per value, scaled from zero to the largest.
+/// One character per value, scaled from zero to the largest value.
 fn sparkline(values: &[f64], unicode: bool) -> String {
     let steps: &[char] = if unicode {
         &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
@@ -303,7 +303,7 @@ fn sparkline(values: &[f64], unicode: bool) -> String {
     values.iter().map(|value| step(*value)).collect()
 }
 
-/// Formats three digits and a unit.
+/// Formats a number with three digits and a unit.
 pub(super) fn micros(us: f64) -> String {
     match us {
         us if us < 10.0 => format!("{us:.2} us"),
@@ -356,7 +356,7 @@ mod tests {
         }
     }
 
-    /// A run in its fourth second, whose third was slow and had errors.
+    /// A run in its fourth second; the third second was slow and had errors.
     fn under_way() -> State {
         let mut state = state();
         state.event(&Event::RunBegins(info(0, 0).into()), at(0));
@@ -397,7 +397,7 @@ mod tests {
         state
     }
 
-    /// The display shows exactly what happened.
+    /// The display shows every event and figure of such a run.
     #[test]
     fn eighty_columns_show_every_figure() {
         let lines = draw(&under_way(), at(4000), &plain(80));
@@ -425,7 +425,7 @@ mod tests {
         }
     }
 
-    /// A fault is shown for as long as it is active.
+    /// A fault is shown as long as it is active.
     #[test]
     fn a_fault_is_shown_while_it_is_active() {
         let mut state = under_way();
@@ -444,7 +444,7 @@ mod tests {
         assert!(!shown(&state));
     }
 
-    /// No line reaches the right edge, whatever the width, labels and time, with and without colour; and colour changes
+    /// No line reaches the right edge, whatever the width, labels and time, with and without colour. Colour changes
     /// nothing else.
     #[test]
     fn no_line_reaches_the_right_edge_at_any_width() {

@@ -1,10 +1,10 @@
-//! The progress display of `brunt run`: on a terminal a few lines that are redrawn in place, otherwise one plain line
-//! per run, and one every ten seconds of a long run.
+//! The progress display of `brunt run`: on a terminal, a few lines that are redrawn in place; otherwise, plain lines:
+//! one per run, and one every ten seconds during a long run.
 //!
 //! The rule: the display disturbs neither the workers nor the terminal. Events only update a few numbers; drawing
-//! happens on a separate thread, at most ten times a second. The terminal's modes are not changed, so there is nothing
-//! to restore however this program ends or is stopped. That also holds for `--dashboard`, which fills the terminal
-//! (`screen`).
+//! happens on a separate thread, at most ten times a second. The terminal's modes are not changed, so nothing has to
+//! be restored, however this program ends or is stopped. The rule also applies to `--dashboard`, which fills the
+//! terminal (`screen`).
 
 mod draw;
 mod screen;
@@ -29,18 +29,19 @@ use state::State;
 
 /// Interval between redraws.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
-/// Interval between plain lines of one run.
+/// Interval between plain lines within one run.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Assumed width of a terminal that doesn't report it.
 const COLUMNS: u16 = 80;
 
-/// Whether standard error is a terminal that can be redrawn; others get plain lines.
+/// Whether standard error is a terminal that can be redrawn; otherwise plain lines are printed.
 pub fn can_draw() -> bool {
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     io::stderr().is_terminal() && !is_dumb
 }
 
-/// Creates the observer that displays an experiment. It also shows the live page if that is for the terminal.
+/// Creates the observer that displays an experiment. It also displays the live page if that was requested for the
+/// terminal.
 pub fn of(name: &str, plan: &Plan, output: &Output, live: Option<&Served>) -> Box<dyn Observer> {
     let state = State::new(name, plan, Clock::Monotonic.now());
     if can_draw() {
@@ -58,7 +59,7 @@ pub fn of(name: &str, plan: &Plan, output: &Output, live: Option<&Served>) -> Bo
     }
 }
 
-/// Prints a line for each run as it ends, and at intervals during a long one.
+/// Prints a line for each run when it ends, and at intervals during a long run.
 struct Lines {
     state: State,
     output: Output,
@@ -125,7 +126,7 @@ impl Dashboard {
         output.set_above(Some(shared.bar.clone()));
         let thread = std::thread::Builder::new().name("dashboard".into());
         let drawn = Arc::clone(&shared);
-        // If the thread can't start, the experiment continues without a display.
+        // If the thread can't be started, the experiment continues without a display.
         let thread = thread.spawn(move || drawn.keep_drawing()).ok();
         Dashboard {
             shared,
@@ -189,7 +190,7 @@ impl Shared {
     }
 }
 
-/// Rows and columns, queried each time because windows are resized.
+/// Rows and columns of the terminal, queried each time because windows are resized.
 fn window() -> (u16, u16) {
     match rustix::termios::tcgetwinsize(io::stderr()) {
         Ok(size) if size.ws_col > 0 => (size.ws_row.max(2), size.ws_col),
@@ -198,6 +199,6 @@ fn window() -> (u16, u16) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic of the drawing thread has already been reported; keep processing events.
+    // A panic on the drawing thread has already been reported; keep processing events.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

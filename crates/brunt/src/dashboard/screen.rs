@@ -1,7 +1,8 @@
-//! Shows the live page on a terminal, using its full height. Built from the page's own frames, so the figures are the
-//! same. A pure function of the frames, the progress and the terminal's size.
+//! Shows the live page on a terminal, using its full height. It is drawn from the page's own frames, so the figures
+//! are the same. Drawing is a pure function of the frames, the progress and the terminal's size.
 //!
-//! The rule: lines that don't fit are left out, the least important first, and no line is as wide as the terminal.
+//! The rule: lines that don't fit are left out, the least important first, and every line is narrower than the
+//! terminal.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,17 +16,17 @@ use super::draw::{Line, Paint, TerminalCaps, head, help, micros, row, troubles};
 use super::state::State;
 use crate::host_figures::host_figures;
 
-/// Maximum intervals kept: more than a terminal has columns.
+/// Maximum number of intervals kept: more than a terminal has columns.
 const STRETCHES_MAX: usize = 256;
 /// Maximum number of finished runs, log lines, hosts and faults kept.
 const LISTED_MAX: usize = 64;
-/// Maximum and minimum rows of the heat map; with less room it isn't shown.
+/// Maximum and minimum number of rows of the heat map; it isn't shown with less room.
 const HEAT_ROWS: [usize; 2] = [12, 3];
-/// Columns for the row names, left of the heat map.
+/// Columns for the row names, to the left of the heat map.
 const LABEL: usize = 10;
 /// Maximum number of operation kinds shown.
 const KINDS_MAX: usize = 4;
-/// Maximum rows for the latest faults, hosts, runs and the log, if there is room.
+/// Maximum number of rows for the latest faults, hosts, runs and log lines, if there is room.
 const FAULTS_SHOWN: usize = 2;
 const HOSTS_SHOWN: usize = 8;
 const RUNS_SHOWN: usize = 4;
@@ -37,12 +38,12 @@ pub struct Screen {
     plan: LivePlan,
     run: Option<LiveRun>,
     stretches: VecDeque<LiveStretch>,
-    /// The latest sample of each host; those of processes arrive separately.
+    /// The latest sample of each host; samples of its processes arrive separately.
     samples: BTreeMap<(String, LiveSubject), LiveSample>,
     faults: BTreeMap<u32, LiveFault>,
     ended: VecDeque<LiveRunEnd>,
     notes: VecDeque<String>,
-    /// Events lost on their way here.
+    /// Number of events that were lost before they reached the page.
     missed: u64,
 }
 
@@ -54,7 +55,7 @@ fn keep<T>(list: &mut VecDeque<T>, item: T, items_max: usize) {
 }
 
 impl Screen {
-    /// Updates the state with a frame.
+    /// Updates the state from a frame.
     pub fn take(&mut self, frame: &LiveFrame) {
         match frame {
             LiveFrame::Plan(plan) => self.plan = plan.clone(),
@@ -103,7 +104,7 @@ impl Screen {
             (self.runs(caps), RUNS_SHOWN),
             (self.log(caps), NOTES_SHOWN),
         ];
-        // The heat map gets its minimum before the others, and any rows left over after them.
+        // The heat map gets its minimum before the others, and any rows that they leave over.
         let [most, least] = HEAT_ROWS;
         let has_heat = left >= least + 2
             && self
@@ -193,7 +194,8 @@ impl Screen {
         lines
     }
 
-    /// The heat map in at most `rows` rows, with the slowest at the top, and below it the faults and the time.
+    /// The heat map in at most `rows` rows, with the slowest responses at the top; below it the faults and the time
+    /// axis.
     fn heat<'a>(&self, caps: &'a TerminalCaps, rows: usize) -> Vec<Line<'a>> {
         let columns = Line::new(caps).room.saturating_sub(LABEL);
         let shown: Vec<&LiveStretch> = self
@@ -209,7 +211,7 @@ impl Screen {
         let (Some(low), Some(high)) = (used().min(), used().max()) else {
             return Vec::new();
         };
-        // Each row combines this many of the page's rows.
+        // Each row combines this many rows of the page.
         let each = (high - low + 1).div_ceil(rows).max(1);
         let mut cells = vec![vec![0u64; shown.len()]; (high - low + 1).div_ceil(each)];
         for (column, stretch) in shown.iter().enumerate() {
@@ -282,7 +284,8 @@ impl Screen {
     }
 
     fn hosts<'a>(&self, caps: &'a TerminalCaps) -> Vec<Line<'a>> {
-        // The page also shows processes and devices; here, this program's own figures are next to the errors.
+        // The page also shows processes and devices; here, the other figures of this program are shown next to the
+        // errors.
         let machines = self
             .samples
             .iter()
@@ -307,7 +310,7 @@ impl Screen {
             .collect()
     }
 
-    /// Finished runs, and the next one.
+    /// Lines for finished runs, and the next one.
     fn runs<'a>(&self, caps: &'a TerminalCaps) -> Vec<Line<'a>> {
         let over = self.ended.iter().map(|run| {
             let p99 = run
@@ -357,7 +360,7 @@ fn labelled<'a>(caps: &'a TerminalCaps, name: &str, text: &str) -> Line<'a> {
     line
 }
 
-/// The shade of a count relative to the largest; logarithmic, so that a tenth of it is still visible.
+/// The shade for a count relative to the largest count; logarithmic, so that a tenth of it is still visible.
 fn shade(count: u64, top: u64, caps: &TerminalCaps) -> char {
     let steps = if caps.unicode {
         [' ', '░', '▒', '▓', '█']
@@ -411,7 +414,7 @@ mod tests {
         })
     }
 
-    /// A run in its tenth second, with a fault from the third to the fifth that slowed some requests.
+    /// A run in its tenth second, with a fault from the third to the fifth second that slowed some requests.
     fn screen() -> Screen {
         let mut screen = Screen::default();
         let points = vec![LivePoint {
@@ -492,7 +495,8 @@ mod tests {
         ] {
             has(text);
         }
-        // Eight rows of the page, from 16 us to 2 ms, in eight rows: the slow requests are at the top, above the fault.
+        // The page's eight rows, from 16 us to 2 ms, fit into eight rows: the slow requests are at the top, above the
+        // fault.
         let slowest = lines
             .iter()
             .position(|line| line.starts_with("  2.05 ms    ▒▒"));
@@ -504,7 +508,7 @@ mod tests {
         has("   32 us ▒▒▒  ▒▒▒▒▒");
         has("   16 us ██████████");
         has("    time 0.0 s 10.0 s");
-        // With less room, neighbouring rows are merged and nothing is lost.
+        // With less room, adjacent rows are merged and nothing is lost.
         let low = screen().draw(&state(), Nanos(0), &caps(60, false, true), 20);
         let slow = low
             .iter()
@@ -526,7 +530,8 @@ mod tests {
         );
     }
 
-    /// At any size: never more lines than rows, never a line as wide as the terminal, and colour changes nothing else.
+    /// At any size, there are never more lines than rows, and no line is as wide as the terminal. Colour changes
+    /// nothing else.
     #[test]
     fn the_screen_fits_at_any_size() {
         for (screen, state) in [(screen(), state()), (Screen::default(), state())] {
@@ -556,7 +561,7 @@ mod tests {
         }
     }
 
-    /// Memory use stays bounded over a run of days with many hosts.
+    /// Memory use stays bounded during a run of several days with many hosts.
     #[test]
     fn memory_is_bounded_over_days_with_many_hosts() {
         let mut screen = screen();

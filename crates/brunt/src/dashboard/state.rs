@@ -1,5 +1,5 @@
-//! The state of a running experiment for the displays of `brunt run`. Turns events into numbers; it does not use the
-//! terminal, and time is an argument.
+//! The state of a running experiment, for the displays of `brunt run`. It turns events into numbers; it does not use
+//! the terminal, and receives the time as an argument.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -11,22 +11,22 @@ use brunt_result::{Counts, Interval, OpKind, RequestStatus};
 use brunt_study::experiment::{Plan, Point};
 use brunt_study::observe::{Event, JobEvent, RunInfo, Sample};
 
-/// Intervals kept for the sparklines: more than a terminal has columns.
+/// Number of intervals kept for the sparklines: more than a terminal has columns.
 const HISTORY_MAX: usize = 256;
 /// Minimum length of an interval: computing a percentile costs a tenth of a millisecond.
 const STRETCH_MIN: Duration = Duration::from_millis(100);
-/// Numeric figures cover about this much time: with less, they flicker and show only one interval of many.
+/// Numbers cover about this much time: with less, they would flicker and show only one of many intervals.
 const SHOWN_MIN: Duration = Duration::from_secs(1);
 
 /// The progress and current figures of an experiment.
 pub struct State {
     /// The experiment's name.
     pub name: String,
-    /// Number of runs.
+    /// Planned number of runs.
     pub runs: usize,
     /// Number of finished runs.
     pub done: usize,
-    /// The current run, or the last one.
+    /// The current run, or the last one if none is running.
     pub run: Option<RunInfo>,
     /// When the run's workers started.
     pub started: Option<Nanos>,
@@ -34,15 +34,15 @@ pub struct State {
     pub history: VecDeque<RecentRates>,
     /// Rates over about the last second; `None` until the first interval.
     pub shown: Option<RecentRates>,
-    /// Rates by kind of operation over that second, if the load makes several.
+    /// Rates by kind of operation over that second, if the load has several kinds.
     pub kinds: Vec<KindRate>,
-    /// The run's requests by outcome.
+    /// The current run's requests by outcome.
     pub counts: Counts,
-    /// The run's retries.
+    /// Retries in the current run.
     pub retries: u64,
-    /// Requests that completed after the run's end.
+    /// Requests that completed after the end of the run.
     pub late: u64,
-    /// Active faults: their index, and name and place.
+    /// Active faults by index, with name and place.
     pub faults: BTreeMap<u32, String>,
     /// Busy share of this machine's CPUs.
     pub cpu: Option<f64>,
@@ -50,18 +50,18 @@ pub struct State {
     pub runner_cpus: Option<f64>,
     begin: Nanos,
     run_began: Nanos,
-    /// The point of each run, in order, and the stated time of each point.
+    /// The point of each run, in order; below it, the planned duration of each point.
     order: Vec<usize>,
     stated: Vec<Option<Duration>>,
     /// Number and total duration of finished runs, by point.
     took: BTreeMap<usize, (u32, Duration)>,
     open: Open,
-    /// The current second, and whether a whole one has passed.
+    /// The current second, and whether a whole second has passed.
     second: Open,
     has_second: bool,
 }
 
-/// Rates over a part of a run.
+/// Rates over part of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RecentRates {
     /// Requests per second.
@@ -72,7 +72,7 @@ pub struct RecentRates {
     pub p99_us: Option<f64>,
 }
 
-/// Rates of one kind of operation over a part of a run.
+/// Rates of one kind of operation over part of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KindRate {
     /// The kind of operation.
@@ -83,14 +83,14 @@ pub struct KindRate {
     pub mean_us: Option<f64>,
 }
 
-/// An interval that is being assembled from shorter ones.
+/// An interval assembled from shorter ones.
 #[derive(Default)]
 struct Open {
     requests: u64,
     bytes: u64,
     length: Duration,
     response: Histogram,
-    /// For each kind: completed requests, those in time, and the sum of their response times.
+    /// For each kind: completed requests, those that completed in time, and the sum of their response times.
     kinds: Vec<(OpKind, [u64; 2], f64)>,
 }
 
@@ -146,7 +146,7 @@ impl Open {
         }
     }
 
-    /// Rates by kind, if there are several kinds.
+    /// Rates by kind of operation; empty if there is only one kind.
     fn several_kinds(&self) -> Vec<KindRate> {
         let kind = |&(op, [done, in_time], nanos): &(OpKind, [u64; 2], f64)| KindRate {
             op,
@@ -206,7 +206,7 @@ impl State {
         }
     }
 
-    /// Updates the state with an event.
+    /// Updates the state from an event.
     pub fn event(&mut self, event: &Event, now: Nanos) {
         match event {
             Event::RunBegins(info) => {
@@ -269,7 +269,7 @@ impl State {
         second.merge(open);
         open.clear();
         let is_whole = second.length >= SHOWN_MIN;
-        // Until a whole second has passed, show what there is.
+        // Until a whole second has passed, show the rates so far.
         if is_whole || !self.has_second {
             (self.shown, self.kinds) = (Some(second.rates()), second.several_kinds());
         }
@@ -301,8 +301,8 @@ impl State {
         now.since(self.begin)
     }
 
-    /// Remaining time: estimated from finished runs of the same point; else from the workload's stated time and the
-    /// average excess of finished runs over theirs; else from all runs so far. `None` while unknown.
+    /// Remaining time: estimated from finished runs of the same point; otherwise from the workload's planned time and
+    /// the average excess of finished runs over theirs; otherwise from all runs so far. `None` while unknown.
     pub fn left(&self, now: Nanos) -> Option<Duration> {
         let mut left = Duration::ZERO;
         for (place, point) in self.order.iter().enumerate().skip(self.done) {
@@ -326,7 +326,7 @@ impl State {
             return Some(*sum / *count);
         }
         if let Some(stated) = self.stated[point] {
-            // Jobs run with the others of their group, whose time is stated once.
+            // Jobs run together with the others in their group, whose time is only counted once.
             let excess = match stated.is_zero() {
                 true => Duration::ZERO,
                 false => self.excess(),
@@ -339,7 +339,7 @@ impl State {
         (count > 0).then(|| sum / count)
     }
 
-    /// Average time that finished runs took beyond the stated time: for connections, links, faults and idle time.
+    /// Average time by which finished runs exceeded their planned time: for connections, links, faults and idle time.
     fn excess(&self) -> Duration {
         let (mut runs, mut all) = (0, Duration::ZERO);
         for (point, (count, sum)) in &self.took {
@@ -357,14 +357,14 @@ impl State {
         match self.left(now) {
             Some(left) if self.done < self.runs => {
                 let (elapsed, left) = (self.elapsed(now).as_secs_f64(), left.as_secs_f64());
-                // A run that takes longer than expected is not over.
+                // A run that takes longer than expected isn't finished yet.
                 (elapsed / (elapsed + left).max(1e-9)).min(0.99)
             }
             _ => self.done as f64 / self.runs.max(1) as f64,
         }
     }
 
-    /// Failures in the current run, each with its count; zero counts are omitted.
+    /// Failures in the current run, each with its count; counts of zero are omitted.
     pub fn losses(&self) -> Vec<(&'static str, u64)> {
         let of = |status| self.counts.of(status);
         [
@@ -379,7 +379,7 @@ impl State {
         .collect()
     }
 
-    /// A plain line of a long run.
+    /// A plain line for a run in progress.
     pub fn interval_line(&self, now: Nanos) -> String {
         let Some(run) = &self.run else {
             return self.name.clone();
@@ -408,7 +408,7 @@ impl State {
     }
 }
 
-/// The rate of each kind of operation, if there are several: ` (read 700, write 300)`.
+/// The rate of each kind of operation, if there are several, as in ` (read 700, write 300)`.
 fn in_brackets(kinds: impl ExactSizeIterator<Item = (OpKind, f64)>) -> String {
     if kinds.len() < 2 {
         return String::new();
@@ -417,7 +417,7 @@ fn in_brackets(kinds: impl ExactSizeIterator<Item = (OpKind, f64)>) -> String {
     format!(" ({})", each.join(", "))
 }
 
-/// The line of a finished run.
+/// The line for a finished run.
 pub fn run_line(info: &RunInfo, run: &RunSummary) -> String {
     let (done, all, rate) = (info.order + 1, info.runs, run.requests_per_second);
     let mut line = format!("[{done}/{all}] {}: {rate:.0} requests/s", info.label);
@@ -465,7 +465,7 @@ pub mod tests {
         }
     }
 
-    /// An interval with this many 4 KiB reads of this many microseconds.
+    /// An interval with this many reads of 4 KiB, each of which took this many microseconds.
     pub fn interval(index: u64, millis: u64, reads: u64, us: u64) -> Interval {
         let mut figures = Figures::of_kinds(&[OpKind::Read]);
         for _ in 0..reads {
@@ -508,14 +508,14 @@ pub mod tests {
         assert!((state.history[1].bytes_per_second - 5000.0 * 4096.0).abs() < 4096.0);
     }
 
-    /// Numbers cover about a second, however short the intervals; in the first second, they cover the time so far.
+    /// Figures cover about a second, however short the intervals; in the first second, they cover the time so far.
     #[test]
     fn numbers_cover_about_a_second() {
         let mut state = state();
         state.event(&Event::RunBegins(info(0, 0).into()), at(0));
         let mut shown = Vec::new();
         for index in 0..250 {
-            // Every other 100 ms is idle.
+            // Every second interval of 100 ms is idle.
             let reads = if index / 10 % 2 == 0 { 50 } else { 0 };
             state.event(
                 &Event::Interval(interval(index, 10, reads, 100).into()),
@@ -538,7 +538,7 @@ pub mod tests {
         );
     }
 
-    /// Each of two kinds has its own figure, over the whole second; a single kind has only the total.
+    /// Each of two kinds has its own figure, over a whole second; with a single kind, there is only the total.
     #[test]
     fn each_of_several_kinds_has_its_own_figure() {
         let mut state = state();
@@ -576,7 +576,7 @@ pub mod tests {
         );
     }
 
-    /// The remaining time is the stated one until runs give a better estimate, and never runs out early.
+    /// The remaining time is the planned time until runs give a better estimate, and never reaches zero early.
     #[test]
     fn remaining_time_is_corrected_by_finished_runs() {
         let mut state = state();
@@ -585,7 +585,7 @@ pub mod tests {
         state.event(&Event::RunBegins(first.clone().into()), at(0));
         assert_eq!(state.left(at(4000)), Some(Duration::from_secs(36)));
         assert!((state.progress(at(4000)) - 0.1).abs() < 1e-9);
-        // The run took longer than stated, and so will the others.
+        // The run took longer than planned, so the other runs are expected to as well.
         let (stated, took) = (Duration::from_secs(10), Duration::from_secs(14));
         assert_eq!(state.left(at(14_000)), Some(stated * 3));
         let mut took_point = state.took.clone();

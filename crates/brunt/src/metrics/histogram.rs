@@ -1,8 +1,8 @@
-//! Latencies as a Prometheus histogram, with the same bounds for every command so that one panel can show them all.
+//! Latencies as a Prometheus histogram, with the same bounds for every command, so that one panel can show them all.
 
 use super::{Labels, MetricsPage};
 
-/// Upper bounds: 1.024 us times powers of two, up to 17 s.
+/// Number of upper bounds: 1.024 us times powers of two, up to 17 s.
 const OCTAVES: std::ops::RangeInclusive<u32> = 0..=24;
 
 /// The bounds in nanoseconds.
@@ -11,8 +11,8 @@ pub fn bounds() -> impl Iterator<Item = u64> + Clone {
 }
 
 impl MetricsPage {
-    /// Writes the samples of a histogram, for the metric begun last. `below`: the counts at or below each of
-    /// [`bounds`], in their order.
+    /// Writes the samples of a histogram for the metric that was begun last. `below` contains the counts at or below
+    /// each of the [`bounds`], in the same order.
     pub fn latencies(
         &mut self,
         name: &str,

@@ -1,5 +1,5 @@
-//! Prometheus metrics: serves them for `capture`, `run`, `replay` and `target`, in the text format (version 0.0.4). The
-//! run's figures are written in [`run`], the others next to their commands.
+//! Prometheus metrics: serves them for `capture`, `run`, `replay` and `target`, in the text format (version 0.0.4).
+//! The figures of runs are written in [`run`], those of other commands next to the commands.
 //!
 //! The rule: viewers never slow down the measured work. `brunt_web::metrics` answers requests; the page is rendered on
 //! request, on one of the server's threads.
@@ -45,11 +45,11 @@ pub fn serve(
     Ok(Some(MetricsServer { server, readings }))
 }
 
-/// Maximum wait for the last scrape; Prometheus's default intervals are 15 s and one minute.
+/// Maximum wait for the last scrape; Prometheus's usual intervals are 15 s and one minute.
 const LAST_READING_MAX: Duration = Duration::from_secs(60);
-/// Interval between checks for an interruption during that wait.
+/// How often to check for an interruption during that wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Time for a finished answer to be sent.
+/// Time allowed for sending a finished answer.
 const ANSWER: Duration = Duration::from_millis(200);
 
 /// A metrics server, which stops when dropped.
@@ -58,7 +58,7 @@ pub struct MetricsServer {
     readings: Arc<Readings>,
 }
 
-/// Stops the server. If the page is scraped regularly, first waits for one more scrape, so that the last figures are
+/// Stops the server. If the page is scraped regularly, first waits for another scrape, so that the final figures are
 /// collected. Ctrl-C ends the wait. Doesn't wait if the page was read less than twice.
 pub fn finish(server: Option<MetricsServer>, output: &Output) {
     let Some(MetricsServer { server, readings }) = server else {
@@ -76,7 +76,7 @@ pub fn finish(server: Option<MetricsServer>, output: &Output) {
     drop(server);
 }
 
-/// Records when the page was read.
+/// When the page was read.
 #[derive(Default)]
 struct Readings {
     state: Mutex<ReadingState>,
@@ -111,7 +111,7 @@ impl Readings {
         Some((pause * 2).min(LAST_READING_MAX))
     }
 
-    /// Waits for a reading after this moment; returns whether there was one.
+    /// Waits for a reading after this call begins; returns whether there was one.
     fn wait_for_next(&self, at_most: Duration, stop: &AtomicBool) -> bool {
         let (begin, mut state) = (Instant::now(), self.lock());
         let before = state.count;
@@ -129,11 +129,11 @@ impl Readings {
 /// The Prometheus type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only increases until the program ends.
+    /// A counter, which only increases until the program ends.
     Counter,
-    /// Goes up and down.
+    /// A gauge, which goes up and down.
     Gauge,
-    /// Cumulative counts by upper bound.
+    /// A histogram: cumulative counts by upper bound.
     Histogram,
 }
 
@@ -150,7 +150,7 @@ impl MetricKind {
 /// Names and values of labels.
 pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// A page of metrics: the kind and help of each, then its samples.
+/// A page of metrics: the kind and help of each metric, followed by its samples.
 #[derive(Default)]
 pub struct MetricsPage(String);
 
@@ -170,7 +170,7 @@ impl MetricsPage {
         self.sample(name, &[], value);
     }
 
-    /// Adds a sample of the metric begun last.
+    /// Adds a sample of the metric that was begun last.
     pub fn sample(&mut self, name: &str, labels: Labels<'_>, value: impl std::fmt::Display) {
         self.0.push_str(name);
         for (index, (label, text)) in labels.iter().enumerate() {

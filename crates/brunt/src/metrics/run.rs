@@ -1,8 +1,9 @@
-//! Metrics of the current run, for `brunt run` and `brunt replay`: an observer of an experiment's events. Counters are
-//! those of the run; they restart with the next one, under its label. The previous run's counters stay next to them, so
-//! that a client that polls once a second sees its last figures.
+//! Metrics of the current run, for `brunt run` and `brunt replay`: an observer of an experiment's events. Counters
+//! cover the current run; they restart with the next run, under its label. The previous run's counters are kept next
+//! to them, so that a client that polls once a second sees the run's last figures.
 //!
-//! The rule: an event only updates numbers, under a lock that a page holds for about a millisecond.
+//! The rule: an event only updates numbers, under a lock that is held for about a millisecond while a page is
+//! rendered.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +22,7 @@ use super::{Labels, MetricKind, MetricsPage};
 
 /// Length of a round for the steady-state check.
 const ROUND: Duration = Duration::from_secs(1);
-/// Exported percentiles of response times.
+/// Percentiles of response times that are exported.
 const PERCENTILES: [(&str, f64); 4] = [("50", 50.0), ("90", 90.0), ("99", 99.0), ("99.9", 99.9)];
 
 /// Figures of the runs; clones share the same state.
@@ -45,7 +46,7 @@ struct RunFigures {
     ended: bool,
 }
 
-/// The current run, or the last one.
+/// The current run, or the last one if none is running.
 struct RunState {
     experiment: String,
     planned: u32,
@@ -57,11 +58,11 @@ struct RunState {
     under_way: bool,
     faults: BTreeMap<u32, FaultState>,
     steady: Rounds,
-    /// Latest values for parts of devices, by host, part and metric.
+    /// Latest values of device components, by host, component and metric.
     devices: BTreeMap<[String; 3], f64>,
 }
 
-/// One-second rounds, judged like those of the stop condition `steady`.
+/// Rounds of one second, judged like those of the stop condition `steady`.
 #[derive(Default)]
 struct Rounds {
     state: SteadyState,
@@ -83,7 +84,7 @@ impl Rounds {
 }
 
 impl RunMetrics {
-    /// Metrics of an experiment's planned runs.
+    /// Metrics for an experiment's planned runs.
     pub fn of(experiment: &Experiment, plan: &Plan) -> RunMetrics {
         let metrics = RunMetrics::alone(
             &experiment.name,
@@ -201,7 +202,7 @@ impl RunState {
         }
     }
 
-    /// Resets the figures: a search for a rate or a depth starts several times, and earlier attempts don't count.
+    /// Resets the figures: a search for a rate or a depth starts several times, and its earlier attempts don't count.
     fn start(&mut self) {
         self.under_way = true;
         self.steady = Rounds::default();
@@ -464,7 +465,7 @@ fn write_latencies(page: &mut MetricsPage, runs: ShownRuns<'_>) {
     page.metric(
         name,
         MetricKind::Gauge,
-        "Percentile of response times of the run so far, at most 0.1 % off.",
+        "Percentile of the response times of the run so far, at most 0.1 % off.",
     );
     for (labels, figures) in runs {
         for (kind, op) in figures.ops() {

@@ -38,7 +38,7 @@ fn value(page: &str, name: &str) -> f64 {
         .expect("a number")
 }
 
-/// The page shows a run's events at once; the next run starts from zero.
+/// The page shows the events of a run at once; the next run starts from zero.
 #[test]
 fn a_page_shows_a_runs_events_at_once() {
     let mut metrics = RunMetrics::alone("x", "disk \"w\"");
@@ -177,7 +177,7 @@ fn the_last_figures_wait_for_a_regular_reader() {
     });
 }
 
-/// Names of a page's metrics as in samples; a histogram has three.
+/// The sample names of a page's metrics; a histogram has three.
 fn exported(page: &str) -> BTreeSet<String> {
     let kinds = page
         .lines()
@@ -219,7 +219,7 @@ fn the_dashboard_queries_only_exported_metrics() {
         .cloned()
         .chain(exported(&crate::commands::capture_metrics()))
         .collect();
-    // The metrics of a target need a running one: tests/it/metrics.rs checks the dashboard against it.
+    // The metrics of a target need a running target: tests/it/metrics.rs checks the dashboard against it.
     let is_target = |name: &&String| name.starts_with("brunt_target_");
     let unknown: Vec<_> = asked
         .difference(&all)

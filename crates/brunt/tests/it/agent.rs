@@ -1,5 +1,5 @@
-//! Agents: what a controller learns from them over a child's pipes and over Debian's sshd, and that they leave nothing
-//! behind however they end.
+//! Agents: what a controller learns from them through a child's pipes and through Debian's sshd, and that they leave
+//! nothing behind, however they end.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use brunt_protocol::{Decoder, FromHost, ToHost, VERSION, encode};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Waits for something that happens soon on any machine; only a failing test waits long.
+/// Waits for something that soon happens on any machine; only a failing test waits long.
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
@@ -41,16 +41,17 @@ fn between(value: &Value) -> [i64; 2] {
     ]
 }
 
-/// Asserts that the measured clocks of a host are off by `shift`, which its agent adds to them. The measurement started
-/// at `begin`.
+/// Asserts that the measured clocks of a host are off by `shift`, which the host's agent adds to them. The
+/// measurement started at `begin`.
 fn assert_shifted(host: &Value, shift: i64, begin: Instant) {
     let elapsed = begin.elapsed().as_nanos() as f64;
     let drift = host["drift_ppm"][1].as_f64().unwrap() - host["drift_ppm"][0].as_f64().unwrap();
-    // The shortest round trip bounds the offset; the bound widens with age by the rate's error and wander: 1 ppm both
-    // ways.
+    // The shortest round trip bounds the offset; with age, the bound widens by the uncertainty of the drift and by
+    // the drift's own change of 1 ppm in either direction.
     let round_trip = host["round_trip_ns"].as_f64().unwrap();
     let monotonic_max = 1.01 * round_trip + (drift + 2.0) * 1e-6 * elapsed + 1000.0;
-    // The shortest round of the wall clock also contains the host's own time, and is a small part of all rounds.
+    // The shortest round of the wall clock also contains the host's processing time, and is a small part of all
+    // rounds.
     let wall_max = elapsed;
     for (offset, width_max) in [
         (&host["offset_ns"], monotonic_max),
@@ -107,7 +108,7 @@ fn a_clock_shift_is_measured() {
     }
 }
 
-/// An agent on its standard streams, without our controller.
+/// An agent on its standard streams; the test plays the controller.
 struct Bare(Child);
 
 impl Bare {
@@ -157,7 +158,7 @@ fn messages(bytes: &[u8]) -> Vec<FromHost> {
     std::iter::from_fn(|| decoder.take().unwrap()).collect()
 }
 
-/// A peer that isn't a controller of this version achieves nothing; the agent reports the reason on its standard error.
+/// A peer that isn't a controller of this version achieves nothing; the agent reports the reason on standard error.
 #[test]
 fn an_unknown_peer_on_the_standard_streams_ends_the_agent() {
     let check = |bytes: &[u8], expected: &[&str]| {
@@ -190,7 +191,7 @@ fn an_unknown_peer_on_the_standard_streams_ends_the_agent() {
         &[
             "brunt 9.9",
             &format!("version {}", VERSION + 7),
-            &format!("one {VERSION}"),
+            &format!("this side version {VERSION}"),
         ],
     );
     check(
@@ -201,7 +202,7 @@ fn an_unknown_peer_on_the_standard_streams_ends_the_agent() {
     check(&[0, 0, 0, 2, b'{', b'}'], &["malformed"]);
 }
 
-/// The agent ends with its controller, and when the controller has been silent for the length of the lease.
+/// The agent ends when its controller ends, and when the controller has been silent for the length of the lease.
 #[test]
 fn an_agent_ends_with_its_controller_or_its_lease() {
     let hello = frame(&ToHost::Hello {
@@ -240,7 +241,7 @@ fn an_agent_ends_with_its_controller_or_its_lease() {
         "{:?}",
         said.last()
     );
-    // The lease has bounds.
+    // The lease is limited in both directions.
     let output = brunt()
         .args(["agent", "--stdio", "--lease", "1s"])
         .output()
@@ -282,7 +283,7 @@ fn messages_about_a_failing_host_give_advice() {
         &["--far-program", "brunt; reboot"],
         "characters with a special meaning",
     );
-    // A host of another architecture is detected before anything is copied.
+    // A host with another architecture is detected before anything is copied.
     std::fs::create_dir(folder.path().join("bin")).unwrap();
     let uname = folder.path().join("bin/uname");
     std::fs::write(&uname, "#!/bin/sh\necho riscv64\n").unwrap();
@@ -324,13 +325,13 @@ fn messages_about_a_failing_host_give_advice() {
     check(
         &ssh_to_here(folder.path(), &before),
         &[],
-        "(brunt 9.9) speaks version 99, this one",
+        "(brunt 9.9) speaks protocol version 99, this side",
     );
 }
 
 /// Debian's sshd with its own key, on the standard streams of ssh: no port, no network. The processes that it starts
-/// are found by their temporary folder, which no other process has. Their home has no login scripts: the user's may wait
-/// for a lock that a killed login left behind.
+/// are identified by their temporary folder, which no other process has. Their home has no login scripts: the user's
+/// scripts may wait for a lock that a killed login left behind.
 struct Sshd {
     folder: TempDir,
     ssh: String,
@@ -377,7 +378,7 @@ impl Sshd {
         std::fs::read_dir(self.tmp()).unwrap().next().is_none()
     }
 
-    /// Processes that this sshd started.
+    /// Processes started by this sshd.
     fn processes(&self) -> Vec<String> {
         let mark = format!("TMPDIR={}", self.tmp().display());
         let pids = processes_with(|variable| variable == mark.as_bytes());
@@ -410,8 +411,8 @@ fn a_host_behind_sshd_needs_nothing_installed() {
     until("files are left on the host", || sshd.is_tidy());
 }
 
-/// The host's own program runs if it is named, even behind a login that prints text; a failing host doesn't affect the
-/// others.
+/// The host's own program is run if its path is given, even behind a login that prints text; a failing host doesn't
+/// affect the others.
 #[test]
 fn neither_a_chatty_login_nor_a_failing_host_affects_the_others() {
     let Some(sshd) = Sshd::new("ForceCommand echo Welcome to far; sh -c \"$SSH_ORIGINAL_COMMAND\"")
@@ -485,7 +486,7 @@ fn probe(arguments: &[&str]) -> (Option<i32>, Value) {
     (output.status.code(), object)
 }
 
-/// Samples of hosts whose clocks are a quarter of an hour off get timestamps on this machine's clock.
+/// Samples from hosts whose clocks are a quarter of an hour off get timestamps of this machine's clock.
 #[test]
 fn samples_of_hosts_are_on_one_timeline() {
     let folder = TempDir::new().unwrap();
@@ -561,7 +562,7 @@ fn a_lost_host_is_reported_and_its_samples_are_kept() {
     let program = env!("CARGO_BIN_EXE_brunt");
     let check = |folder: &TempDir, trouble: &str, expected: &str| {
         let at = folder.path().display();
-        // Once it has sent samples.
+        // Wait until it has sent samples.
         let script = format!(
             "exec 3<&0; : >{at}/out; sh -c \"echo \\$\\$ >{at}/pid; $last\" <&3 | tee {at}/out &\n\
              while [ $(wc -c <{at}/out) -lt 8000 ]; do sleep 0.05; done\n\

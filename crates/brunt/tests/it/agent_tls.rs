@@ -1,4 +1,4 @@
-//! Agents that listen: a controller with the right certificate is served, anyone else gets nothing. Checked with
+//! Listening agents: a controller with the right certificate is served; anyone else gets nothing. Checked with
 //! openssl's s_client.
 
 use std::io::{Read, Write};
@@ -69,7 +69,7 @@ fn s_client_says(openssl: &Path, agent: &Listening, arguments: &[&str], says: &[
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // Sends bytes, waits for the greeting or the end, and closes.
+    // Sends bytes, waits for the greeting or the end of the connection, and closes it.
     let mut stdin = child.stdin.take().unwrap();
     let _ = stdin.write_all(says);
     let mut heard = Vec::new();
@@ -143,8 +143,8 @@ fn a_peer_without_a_valid_certificate_gets_nothing() {
     );
 }
 
-/// Forwards one connection and records what the client sent. `change` receives each piece and the number of bytes
-/// before it, and returns what to forward.
+/// Forwards a single connection and records what the client sent. `change` receives each piece and the number of
+/// bytes before it, and returns the bytes to forward.
 fn relay(
     to: SocketAddr,
     change: impl Fn(&[u8], usize) -> Vec<u8> + Send + 'static,
@@ -194,7 +194,7 @@ fn a_replayed_session_gets_nothing() {
     let said = said.lock().unwrap().clone();
     assert!(said.len() > 2000, "{} bytes of a session", said.len());
     let mut again = TcpStream::connect(agent.address).unwrap();
-    // The connection may be closed in the middle.
+    // The agent may close the connection midway.
     let _ = again.write_all(&said);
     let mut heard = Vec::new();
     let _ = again.read_to_end(&mut heard);
@@ -277,7 +277,7 @@ fn a_peer_without_valid_messages_gets_only_a_greeting() {
     }
 }
 
-/// If a man in the middle repeats or changes the controller's bytes, the connection ends: nothing is done twice.
+/// If a man in the middle repeats or changes the controller's bytes, the connection ends and nothing is done twice.
 #[test]
 fn a_repeated_or_changed_record_ends_the_connection() {
     type Change = fn(&[u8]) -> Vec<u8>;
@@ -358,7 +358,8 @@ fn keys_are_private_and_never_overwritten() {
         );
     }
     let before = std::fs::read(path("agent-localhost.pem")).unwrap();
-    // A host added later by the same authority works with the existing controller, and an existing host keeps its key.
+    // A host that is added later by the same authority works with the existing controller, and an existing host keeps
+    // its key.
     let more = init(folder.path(), &["localhost", "::1"]);
     assert!(more.status.success() && path("agent-::1.pem").exists());
     assert_eq!(std::fs::read(path("agent-localhost.pem")).unwrap(), before);

@@ -1,4 +1,4 @@
-//! `brunt analyze` and `brunt capture -r` as scripts use them.
+//! `brunt analyze` and `brunt capture -r`, as scripts use them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -41,7 +41,7 @@ fn the_text_report_fits_80_columns_and_ends_with_the_ledger() {
     }
 }
 
-/// The same report as a page, in addition to the text.
+/// The page contains the same report as the text.
 #[test]
 fn the_html_page_has_the_same_report() {
     let folder = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ fn the_html_page_has_the_same_report() {
     assert_eq!(nowhere.status.code(), Some(1), "{nowhere:?}");
 }
 
-/// `--json` prints one object whose parts add up, also for standard input.
+/// `--json` prints one object whose parts add up, even for standard input.
 #[test]
 fn the_json_report_is_one_object_whose_parts_add_up() {
     let input = std::fs::File::open(capture()).unwrap();
@@ -79,8 +79,8 @@ fn the_json_report_is_one_object_whose_parts_add_up() {
     assert_eq!(Some(calls), report["ledger"]["calls"].as_u64());
 }
 
-/// A file that isn't a capture is refused with status 2 and a message; a damaged capture still yields everything before
-/// the damage.
+/// A file that isn't a capture is rejected with status 2 and a message; a damaged capture still yields everything
+/// before the damage.
 #[test]
 fn a_non_capture_is_refused_and_a_damaged_capture_read_in_part() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,7 +108,7 @@ fn a_non_capture_is_refused_and_a_damaged_capture_read_in_part() {
     let whole = std::fs::read(capture()).unwrap();
     std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
     let output = brunt(&["analyze", file.to_str().unwrap()], Stdio::null());
-    // Half of a zstd file may end within its first block, so it is either refused or reported in part.
+    // Half of a zstd file may end within its first block, so it is either rejected or reported in part.
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
@@ -168,8 +168,7 @@ fn failed_requests_are_nowhere_counted_as_transfers() {
     );
 }
 
-/// The report printed while an anonymized trace is written hides what the trace hides, because it is the trace's
-/// report.
+/// The report printed while writing an anonymized trace hides what the trace hides: it is the trace's report.
 #[test]
 fn a_report_hides_what_its_anonymized_trace_hides() {
     let folder = tempfile::tempdir().unwrap();
@@ -194,7 +193,7 @@ fn a_report_hides_what_its_anonymized_trace_hides() {
     }
 }
 
-/// A capture of TCP segments from one client to one port, with this link type.
+/// A capture of these TCP segments from one client to one port, with this link type.
 fn segments(link: u32, port: u16, payloads: &[&[u8]]) -> Vec<u8> {
     let mut file = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
     file.extend([2, 0, 4, 0]);
@@ -286,7 +285,7 @@ fn a_capture_without_operations_exits_with_1_and_describes_it() {
 fn an_operation_without_a_reply_has_no_latency() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.pcap");
-    // GETATTR of NFSv3, with a handle of eight bytes.
+    // An NFSv3 GETATTR call with a handle of eight bytes.
     let words = [1, 0, 2, 100_003, 3, 1, 0, 0, 0, 0, 8, 7, 7];
     let message: Vec<u8> = words
         .iter()

@@ -1,4 +1,4 @@
-//! `brunt-bench capture`, as a newcomer runs it: what it reports about other programs matches their own output.
+//! `brunt-bench capture`, as a newcomer runs it: its figures for other programs match their own output.
 
 use crate::support;
 use std::process::Command;
@@ -52,7 +52,7 @@ fn every_program_reads_the_whole_capture() {
     let trace_bytes =
         who(table, "ours, and the trace").expect("it is there")["trace_bytes"].as_u64();
     assert!(trace_bytes > Some(0));
-    // The parts add up to the whole file, and take less space than plain values would.
+    // The parts add up to the whole file, and take up less space than plain values would.
     let extents = table["extents"].as_array().expect("kinds of content");
     let sum = |key: &str| {
         extents
@@ -60,7 +60,7 @@ fn every_program_reads_the_whole_capture() {
             .map(|extent| extent[key].as_u64().expect("a size"))
             .sum::<u64>()
     };
-    // The report counts the bytes of rows, without the note on the trace's version.
+    // The report counts the bytes of the rows, without the note on the trace's version.
     let note_bytes = sum("file_bytes").checked_sub(trace_bytes.expect("a size"));
     assert!(
         note_bytes.is_some_and(|bytes| bytes < 1024),
@@ -94,7 +94,7 @@ fn every_program_reads_the_whole_capture() {
     }
 }
 
-/// Traces without the mergeable tables describe the same capture, are smaller, and each has its ratio.
+/// Traces without the mergeable tables describe the same capture and are smaller; the ratio is reported for each.
 #[test]
 fn traces_without_mergeable_tables_are_smaller() {
     let report = bench(&["--tables", "--rounds", "2"]);

@@ -85,7 +85,7 @@ fn a_file_that_is_no_trace_is_refused() {
     assert_eq!(info(&["/nowhere/at/all"]).status.code(), Some(2));
 }
 
-/// A packet capture, packed or not, is refused with the command that reads it.
+/// A packet capture, compressed or not, is rejected, and the message names the command that reads it.
 #[test]
 fn a_packet_capture_is_refused_with_the_command_for_it() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -162,7 +162,7 @@ fn every_format_yields_the_same_requests() {
     ];
     arguments.extend(["--anonymize", "--to", "msr", "--out", &out]);
     let answer = json(&trace("convert", &arguments));
-    // Two traces, starting a hundred seconds in. The first one's clock begins a quarter of a second later.
+    // Two traces, starting a hundred seconds in. The first trace's clock begins a quarter of a second later.
     assert_eq!(
         (&answer["requests"], &answer["written"]),
         (&1000.into(), &100.into()),
@@ -234,7 +234,7 @@ fn a_model_of_a_trace_can_be_run() {
     );
 }
 
-/// A file that could be in either of two formats is refused; it is read once the format is given.
+/// A file that could be in either of two formats is rejected; it is read once the format is given.
 #[test]
 fn an_ambiguous_file_names_its_candidates() {
     let folder = tempfile::tempdir().expect("a folder");

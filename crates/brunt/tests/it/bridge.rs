@@ -1,4 +1,4 @@
-//! A bridge in the link between two namespaces: frames arrive bit for bit, impairments are as configured, and the
+//! A bridge in the link between two namespaces: frames arrive unchanged, impairments are as configured, and the
 //! interfaces are restored afterwards.
 
 use crate::support;
@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use crate::support::{TempDir, alone, need, skip};
 use serde_json::Value;
 
-/// Runs a script in new network namespaces: a host `a` with `a0`, a host `b` with `b0`, and here the other ends of
-/// their links, `in0` and `out0`. `A` and `B` run a command on a host, `BRUNT` is the program. `None` if this machine
-/// can't create them.
+/// Runs a script in new network namespaces: a host `a` with `a0`, a host `b` with `b0`, and in the script's own
+/// namespace the other ends of their links, `in0` and `out0`. `A` and `B` run a command on a host; `BRUNT` is the
+/// program. `None` if this machine can't create them.
 pub fn hosts(script: &str) -> Option<String> {
     for (program, package) in [
         ("unshare", "util-linux"),
@@ -84,7 +84,7 @@ pub fn hosts(script: &str) -> Option<String> {
     Some(text)
 }
 
-/// The report of a bridge: the last thing that a script prints.
+/// The report of a bridge, which is the last thing that a script prints.
 pub fn report(text: &str) -> Value {
     let start = text
         .find('{')
@@ -134,7 +134,7 @@ fn pcap(frames: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// The frames of such a pcap file.
+/// The frames in a pcap file in this machine's byte order.
 fn frames_of(file: &[u8]) -> Vec<Vec<u8>> {
     let (mut rest, mut frames) = (&file[24..], Vec::new());
     while !rest.is_empty() {
@@ -177,8 +177,8 @@ fn frames() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Frames that enter on one side leave on the other, in order and bit for bit, and the capture has the same frames.
-/// Afterwards the interfaces are restored, whichever signal ended the bridge.
+/// Frames that enter on one side leave on the other, in order and unchanged, and the capture contains the same
+/// frames. Afterwards, the interfaces are restored, whichever signal ended the bridge.
 #[test]
 fn frames_arrive_bit_for_bit() {
     let folder = TempDir::new("bridge-frames");
@@ -242,7 +242,7 @@ const DISSECT: &str = r#"
     }
     "#;
 
-/// Interface, sender, time, length and checksum of each frame that tshark finds in such a file.
+/// Interface, sender, time, length and checksum of each frame that tshark finds in a file written by a bridge.
 fn dissected(text: &str) -> Vec<[&str; 5]> {
     let lines = text.lines();
     lines
@@ -255,8 +255,8 @@ fn dissected(text: &str) -> Vec<[&str; 5]> {
         .collect()
 }
 
-/// A capture of both sides has two interfaces. Each has exactly the frames that dumpcap sees on that side's host,
-/// including frames too long for the ring.
+/// A capture of both sides has two interfaces. Each contains exactly the frames that dumpcap sees on that side's
+/// host, including frames too long for the ring.
 #[test]
 fn a_capture_has_both_sides() {
     if need("tshark", "tshark")
@@ -316,7 +316,7 @@ fn a_capture_has_both_sides() {
     assert!(kept.iter().any(|frame| frame[3] == "9014"), "{text}");
 }
 
-/// Frames that don't fit into the ring while the thread has no core are counted as lost; the others pass.
+/// Frames that don't fit into the ring while the thread has no core are counted as lost; all other frames pass.
 #[test]
 fn frames_that_overflow_the_ring_are_counted() {
     let folder = TempDir::new("bridge-overrun");
@@ -376,8 +376,8 @@ fn a_file_system_on_iscsi_survives_the_bridge() {
         let report = report(&text);
         assert_eq!(unintended(&report), 0, "{report}");
         let packets = count(&report, "there", "packets");
-        // 400 writes of 64 KiB in packets of at most 9000 bytes; offloaded trains count as the packets that they
-        // consist of.
+        // 400 writes of 64 KiB in packets of at most 9000 bytes; offloaded trains are counted by the packets that
+        // they contain.
         assert!(packets > 400 * 7, "{report}");
         assert_eq!(count(&report, "there", "lost") > 0, lost, "{report}");
         assert_eq!(count(&report, "back", "duplicated") > 0, lost, "{report}");
@@ -412,8 +412,8 @@ fn packets_are_delayed_by_the_configured_time() {
     assert_eq!(unintended(&report), 0, "{report}");
 }
 
-/// A host in the network path forwards during a whole experiment and delays packets only while a fault is active. Pings
-/// between the hosts on its two sides prove it. Afterwards the path is cut as before.
+/// A host in the network path forwards during the whole experiment and delays packets only while a fault is active.
+/// Pings between the hosts on its two sides prove it. Afterwards, the path is cut as before.
 #[test]
 fn a_bridging_host_delays_packets_only_during_a_fault() {
     if need("ping", "iputils-ping").is_none() {
@@ -449,7 +449,7 @@ END
         A ping -i 0.1 -w 3600 10.9.0.2 >$WORK/pings & PING=$!
         "$BRUNT" --json run $WORK/x.toml --out $WORK/results >$WORK/summary 2>$WORK/notes || { cat $WORK/notes >&2; exit 1; }
         kill $PING
-        grep -q "saves the packets of its bridge to $WORK/wire.pcapng" $WORK/notes || { cat $WORK/notes >&2; exit 1; }
+        grep -q "the packets of its bridge are saved on that host, to $WORK/wire.pcapng" $WORK/notes || { cat $WORK/notes >&2; exit 1; }
         "$BRUNT" --json run $WORK/x.toml --out $WORK/again 2>$WORK/refused >&2 && { echo overwritten >&2; exit 1; }
         grep -q 'cannot save packets' $WORK/refused || { cat $WORK/refused >&2; exit 1; }
         # Pings are no operations.
@@ -486,8 +486,8 @@ END
     assert!((2.0..60.0).contains(&began), "{fault:#}");
 }
 
-/// Segments that end connections are held, released, sent again, or still held when the bridge ends: all of them add
-/// up, and refused frames have no added delay.
+/// Segments that end connections are held, released, sent again, or still held when the bridge ends, and the counts
+/// of these cases add up; rejected frames have no added delay.
 #[test]
 fn held_ends_of_connections_add_up() {
     let Some(text) = hosts(
@@ -513,7 +513,7 @@ fn held_ends_of_connections_add_up() {
     assert_eq!(unintended(&report), 0, "{report}");
 }
 
-/// Frames that the outgoing interface refuses are counted.
+/// Frames that the outgoing interface rejects are counted.
 #[test]
 fn frames_refused_by_the_outgoing_interface_are_counted() {
     let folder = TempDir::new("bridge-refused");
@@ -555,8 +555,8 @@ fn frames_refused_by_the_outgoing_interface_are_counted() {
     );
 }
 
-/// A running bridge can be changed in one direction or both; the report and a pcapng capture have each change with its
-/// time, and wrong changes are refused without an effect.
+/// A running bridge can be changed in one direction or both; the report and a pcapng capture contain each change with
+/// its time, and invalid changes are rejected without an effect.
 #[test]
 fn a_running_bridge_can_be_changed() {
     let folder = TempDir::new("bridge-set");
@@ -640,7 +640,7 @@ fn a_lost_interface_ends_the_bridge_with_its_report() {
     assert!(report(&text)["ended_by"].is_string(), "{text}");
 }
 
-/// Interfaces that can't be bridged, and settings that links don't have, are refused with advice.
+/// Interfaces that can't be bridged, and settings that links don't have, are rejected with advice.
 #[test]
 fn mistakes_are_refused_with_advice() {
     let check = |arguments: &[&str], said: &str| {

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::{TempDir, need, root, run_within, succeed};
 use serde_json::Value;
 
-/// Whether fio has the engine that the tool uses, and QEMU its initiator.
+/// Whether fio has the engine that the tool uses, and QEMU has its initiator.
 fn can_run() -> bool {
     let (Some(_), Some(_)) = (need("fio", "fio"), need("qemu-nbd", "qemu-utils")) else {
         return false;
@@ -23,7 +23,7 @@ fn can_run() -> bool {
     true
 }
 
-/// Each of fio's reads and writes is recorded from the network with its length and replayed; so is each flush.
+/// Each of fio's reads and writes is recorded from the network with its length and replayed, as is each flush.
 #[test]
 fn fios_requests_are_recorded_and_replayed() {
     if !can_run() {

@@ -1,9 +1,9 @@
-//! Faults in every part of an experiment on several hosts, at random moments: the controller, agents, ssh at both ends,
-//! networks, the host that serves the target, and the target are killed, frozen or cut off. The long form is
-//! `BRUNT_ROUNDS=100 cargo test -p brunt --test it chaos -- --nocapture`. `BRUNT_HANG_MAX=10` fails if anything takes
-//! more than ten seconds longer than it should, on an otherwise idle machine.
+//! Faults in every part of an experiment on several hosts, at random moments: the controller, agents, ssh at both
+//! ends, networks, the host that serves the target, and the target are killed, frozen or cut off. A long test is
+//! `BRUNT_ROUNDS=100 cargo test -p brunt --test it chaos -- --nocapture`. With `BRUNT_HANG_MAX=10`, the test fails if
+//! anything takes more than ten seconds longer than it should, on an otherwise idle machine.
 //!
-//! The rule: after each round the hosts are as they were before, and the results are true of the surviving hosts.
+//! The rule: after each round the hosts are as they were before, and the results are correct for the surviving hosts.
 
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
@@ -19,16 +19,16 @@ use serde_json::Value;
 const HOSTS: usize = 4;
 /// The next host, h5, reached through sshd: it serves their target.
 const SERVER: usize = HOSTS;
-/// How long workers wait for a lost target; such a wait is not a hang.
+/// How long workers wait for a lost target; such a wait doesn't count as a hang.
 const PATIENCE: &str = "timeout=2s&reconnect=1s&keepalive=1s";
-/// Requests of a run, and each host's share.
+/// Number of requests in a run, and the share of each host.
 const REQUESTS: u64 = 400;
 const OF_EACH: u64 = REQUESTS / HOSTS as u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Controller,
-    /// The agent of a host reached this way: started by sshd, or listening.
+    /// The agent of a host that is reached in this way: started by sshd, or listening.
     Agent(Way),
     /// The ssh client on the controller's side.
     SshClient,
@@ -39,9 +39,9 @@ enum Part {
     Networks,
     /// The agent of the host that serves the target.
     Server,
-    /// The target's process on that host.
+    /// The target's process on the host that serves it.
     Target,
-    /// That host's network.
+    /// The network of the host that serves the target.
     ServerNetwork,
 }
 
@@ -135,7 +135,7 @@ fn hang_max() -> Option<Duration> {
     ))
 }
 
-/// The victim of a case on this host, if it exists now.
+/// The process that a case kills or freezes on this host, if it exists now.
 fn victim(hosts: &Hosts, part: Part, index: usize) -> Option<Process> {
     let host = &hosts.hosts[index];
     let find =
@@ -199,7 +199,7 @@ fn round(
     if is_cut {
         cut.iter().for_each(|index| hosts.partition(*index, true));
     } else {
-        // The victim may not exist yet, or be gone.
+        // The victim may not exist yet, or no longer.
         while met.is_none() && !experiment.has_ended() {
             met = victim(hosts, part, index);
         }
@@ -217,15 +217,15 @@ fn round(
     let made = Instant::now();
     let mut hung = Duration::ZERO;
     if let (Part::Controller, Trouble::Freeze, Some(frozen)) = (part, trouble, &met) {
-        // Only the lease ends the hosts' work. The agent's last message may wait for the controller in ssh's pipe, and
-        // sshd's session with it.
+        // Here, only the lease ends the work on the hosts. The agent's last message may wait for the controller in
+        // ssh's pipe, and with it sshd's session.
         is_idle(hosts, &name, |process| !process.words.starts_with("sshd: "));
         hung = made.elapsed();
         signal(frozen.pid, Signal::CONT);
     }
     let resumed = Instant::now();
     until(&name, || experiment.has_ended());
-    // The rest of the planned run isn't a hang; any time beyond it is.
+    // The rest of the planned run doesn't count as a hang; any time beyond it does.
     let planned = usual.saturating_sub(resumed - experiment.begin);
     hung = hung.max(resumed.elapsed().saturating_sub(planned));
     let output = experiment.end();
@@ -301,7 +301,7 @@ struct Named<'a> {
     is_target: bool,
 }
 
-/// Asserts that the results are true: no total omits a host silently, and only the victims are reported as lost.
+/// Asserts that the results are correct: no total omits a host silently, and only the victims are reported as lost.
 fn check(
     name: &str,
     results: &Path,
@@ -366,7 +366,7 @@ fn check(
             assert_total(run, completed - late);
         } else {
             assert!(!lost.is_empty() || run["stopped"] != "done", "{}", what());
-            // The host of the target has no workers.
+            // The host that serves the target has no workers.
             assert_eq!(
                 run["doubts"]
                     .as_array()
@@ -395,8 +395,8 @@ fn check(
         "{name}: {summary:#}\n{words}"
     );
     if !was_killed && status == Some(1) {
-        // The loss of the target or its host is reported by the first to notice: its supervisor, or a worker that opens
-        // it.
+        // The loss of the target or its host is reported by whichever notices first: its supervisor, or a worker that
+        // opens it.
         let target = "t ended unexpectedly";
         let says = victims
             .iter()

@@ -10,14 +10,14 @@ use crate::support::{brunt, need, root, skip};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The oldest and the newest API that the manifests are validated against.
+/// The oldest and the newest API version against which the manifests are validated.
 const VERSIONS: [&str; 2] = ["1.25", "1.37"];
 
 fn file(name: &str) -> PathBuf {
     root().join("examples/clusters").join(name)
 }
 
-/// A short version of the example's experiment, on a memory target.
+/// A short version of the example's experiment, with a target in memory.
 fn shortened(folder: &Path) -> PathBuf {
     let text = std::fs::read_to_string(file("experiment.toml")).unwrap();
     let url = text
@@ -72,7 +72,7 @@ fn the_kubernetes_api_accepts_the_agent_manifests() {
             .unwrap_or_else(|| panic!("no {kind} {name}"))
             .clone()
     };
-    // A restarted worker would start another measurement.
+    // If the worker were restarted, it would start another measurement.
     for name in ["brunt-agents", "brunt-controller"] {
         let job = found("Job", name);
         let spec = &job["spec"];
@@ -150,8 +150,8 @@ fn the_kubernetes_api_accepts_the_agent_manifests() {
     }
 }
 
-/// Captures on nodes: the API accepts the manifests, which ask for no more privileges than capturing packets needs, and
-/// the options exist.
+/// Captures on nodes: the API accepts the manifests, which request no more privileges than capturing packets needs,
+/// and the options exist.
 #[test]
 fn the_kubernetes_api_accepts_the_capture_manifests() {
     let manifests = ["capture.yaml", "capture-s3.yaml"].map(file);
@@ -232,7 +232,7 @@ fn the_kubernetes_api_accepts_the_capture_manifests() {
     assert_eq!(pods[0]["hostNetwork"], true);
 }
 
-/// The program accepts the commands of the manifests.
+/// The program accepts the commands in the manifests.
 #[test]
 fn the_program_accepts_the_commands_of_the_manifests() {
     let text = std::fs::read_to_string(file("kubernetes.yaml")).unwrap();
@@ -310,7 +310,7 @@ fn shellcheck_accepts_the_scripts() {
     assert!(said.status.success(), "{}", text(&said));
 }
 
-/// agents.sh on two hosts with a stand-in for ssh: its agents do the example's work and leave nothing behind.
+/// agents.sh on two hosts with a stand-in for ssh: its agents do the work of the example and leave nothing behind.
 #[test]
 fn agents_sh_starts_agents_and_leaves_nothing() {
     let folder = TempDir::new().unwrap();
@@ -432,7 +432,7 @@ fn a_slurm_array_runs_agents_until_the_job_ends() {
     };
     let ran = run("2");
     let cancelled = std::fs::read_to_string(folder.path().join("list.cancelled"));
-    // A third task that left the queue isn't waited for.
+    // A third task has left the queue and isn't waited for.
     std::fs::write(&list, "").unwrap();
     let missing = run("3");
     for task in &mut tasks {

@@ -1,4 +1,4 @@
-//! `--profile` as a user runs it: phases and roles, in the summary, on the terminal and on the page; and without
+//! `--profile` as a user runs it: phases and roles in the summary, on the terminal and on the page; and without
 //! permission for perf events.
 
 use std::process::Command;
@@ -92,7 +92,7 @@ fn a_profile_has_phases_and_roles() {
     }
 }
 
-/// Without the capabilities, a run has CPU times and says what is missing.
+/// Without the capabilities, a run has CPU times and reports what is missing.
 #[test]
 fn without_permission_cpu_times_remain() {
     let Some(setpriv) = need("setpriv", "util-linux") else {

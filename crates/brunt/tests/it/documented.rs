@@ -1,5 +1,5 @@
 //! Runs the documented command lines that need one machine and little time, exactly as written, in a folder with the
-//! files that they name. `cli::documented` tests that all others parse.
+//! files that they name. `cli::documented` tests that all other command lines parse.
 
 #[path = "../../src/cli/documented/lines.rs"]
 mod lines;
@@ -12,7 +12,7 @@ use self::lines::{DocumentedLine, documented};
 use crate::sql::engine;
 use crate::support::{TempDir, brunt, root, succeed};
 
-/// Commands that finish quickly, so that running them checks the files and folders they use.
+/// Commands that finish quickly, so running them checks the files and folders they use.
 const QUICK: [&[&str]; 18] = [
     &["agent", "init"],
     &["analyze"],

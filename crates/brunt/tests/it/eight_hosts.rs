@@ -1,14 +1,15 @@
-//! Eight hosts, each behind its own network: four with Debian's sshd and four with agents that listen, their clocks up
-//! to half a second off. One controller runs an experiment on all of them.
+//! Eight hosts, each behind its own network: four with Debian's sshd and four with agents that listen, their clocks
+//! up to half a second off. A single controller runs an experiment on all of them.
 //!
-//! The rule: the true offset of each clock is known. All hosts are this machine, so it is the shift chosen by the test.
+//! The rule: the true offset of each clock is known. All hosts are this machine, so the offset is the shift chosen by
+//! the test.
 
 use crate::support::alone;
 use crate::support::hosts::{Hosts, Plan, Way, assert_total, output_text, until};
 use serde_json::Value;
 
-/// The same delay both ways, and a much longer one in one direction: half of the difference is an error that no
-/// measurement can detect.
+/// Links with the same delay both ways, and with a much longer delay in one direction: half of the difference is an
+/// error that no measurement can detect.
 const EVEN: &str = "delay = \"200us\"";
 const UNEVEN: &str = "delay = \"300us\"\nback = { delay = \"4300us\" }";
 const UNEVEN_ERROR_NS: i64 = 2_000_000;
@@ -33,7 +34,7 @@ fn number(value: &Value) -> f64 {
 }
 
 /// Eight hosts make one run: its total is the sum of theirs, the clock estimates contain the true offsets, all hosts
-/// begin at its start, and nothing of it is left on any of them.
+/// begin when the run starts, and nothing of it is left on any host.
 #[test]
 fn eight_hosts_run_as_one() {
     let _alone = alone(); // Eight hosts keep all cores busy, and clocks are compared.
@@ -79,7 +80,7 @@ fn eight_hosts_run_as_one() {
             Some("closed") => assert_eq!(completed, 8000.0),
             _ => assert!((70.0..=80.0).contains(&completed), "{completed}"),
         }
-        // On two processors, eight hosts may end far apart.
+        // On two processors, the eight hosts may end far apart.
         assert_total(
             run,
             completed as u64 - run["ops"][0]["late"].as_u64().unwrap(),
@@ -93,15 +94,15 @@ fn eight_hosts_run_as_one() {
             );
             let [began, error] = ["began_us", "clock_error_us"].map(|key| number(&host[key]));
             assert!((2e3 * error - (high - low) as f64).abs() <= 1e3, "{host:#}");
-            // All begin at the start as estimated when it was sent to them, which is less accurate than what is known
-            // now.
+            // All hosts begin at the start time as estimated when it was sent to them, which is less accurate than
+            // what is known now.
             assert!((-5e4..1e6).contains(&began), "{host:#}");
             assert!(
                 number(&host["sent_bytes"]) > 0.0 && number(&host["received_bytes"]) > 0.0,
                 "{host:#}"
             );
         }
-        // Over a link that is slower one way, the midpoint is off, but by no more than the reported error.
+        // Over a link that is slower in one direction, the midpoint is off, but by no more than the reported error.
         for uneven in [&of_hosts[4], &of_hosts[5]] {
             let error = number(&uneven["clock_error_us"]) * 1e3;
             assert!(
@@ -126,7 +127,7 @@ fn eight_hosts_run_as_one() {
     assert!(hosts.down().is_empty());
 }
 
-/// All hosts' clock estimates contain the true offset, over even and uneven links, through ssh and TLS.
+/// The clock estimates of all hosts contain the true offset, over even and uneven links, through ssh and TLS.
 #[test]
 fn clock_estimates_contain_the_true_offset() {
     let _alone = alone(); // Eight hosts keep all cores busy, and clocks are compared.

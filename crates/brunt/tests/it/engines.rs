@@ -1,6 +1,6 @@
 //! Machines without io_uring: everything that makes or serves requests uses threads there, and anything that needs a
-//! ring says so. The program runs under a seccomp filter that refuses io_uring the way sysctl, Docker and Podman do, or
-//! kills the program.
+//! ring reports this. The program runs under a seccomp filter that rejects io_uring the way sysctl, Docker and Podman
+//! do, or kills the program.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,10 +8,10 @@ use std::process::Command;
 use crate::support::{Target, TempDir, brunt, need, root, run_within, succeed};
 use serde_json::Value;
 
-/// EPERM, ENOSYS, SIGSYS.
+/// How io_uring calls fail: with EPERM, with ENOSYS, or by killing the program.
 const REFUSALS: [&str; 3] = ["1", "38", "kill"];
 
-/// The program, with io_uring refused this way.
+/// The program, with io_uring calls failing in this way.
 fn without_io_uring(refusal: &str) -> Command {
     let mut command = Command::new(root().join("tools/without-io-uring.py"));
     command.arg(refusal).arg(brunt().get_program());
@@ -259,7 +259,7 @@ fn without_io_uring_a_check_refuses_what_needs_it() {
     ] {
         let (code, error) = check(keys, "--check=open");
         assert!(code == Some(2) && error.contains(said), "{keys}: {error}");
-        // A plain check passes, because another machine may run the experiment.
+        // A plain check passes, because the experiment may run on another machine.
         let (code, plan) = check(keys, "--check");
         assert!(
             code == Some(0) && plan.contains("engine: not on this machine: "),
@@ -273,8 +273,8 @@ fn without_io_uring_a_check_refuses_what_needs_it() {
     }
 }
 
-/// The CPU time of a run includes that of the kernel's threads: compared with that of the whole process, which only starts
-/// and reports in addition.
+/// The CPU time of a run includes that of the kernel's threads: it is close to that of the whole process, which
+/// otherwise only starts and reports.
 #[test]
 fn the_cost_of_requests_includes_the_kernels_threads() {
     let on_io_uring = ["io", "read", "memory:1MiB", "--engine", "io_uring"];
@@ -282,7 +282,7 @@ fn the_cost_of_requests_includes_the_kernels_threads() {
         println!("skipped: needs io_uring");
         return;
     }
-    // On tmpfs without O_DIRECT, writes are left to the kernel's workers.
+    // On tmpfs without O_DIRECT, writes are done by the kernel's worker threads.
     let memory = tempfile::TempDir::new_in("/dev/shm");
     let check = |keys: &str| {
         let (folder, file) = experiment(&[("w", keys)]);
@@ -310,7 +310,7 @@ fn the_cost_of_requests_includes_the_kernels_threads() {
         let process = spent.cost.cpu().as_secs_f64();
         let cpu = of("cpu_ns");
         println!("{keys}: {cpu} of {process} s, polling {}", of("polling_ns"));
-        // A thread's last slice may be counted later than its clock shows.
+        // A thread's last time slice may be counted later than its clock shows.
         assert!(cpu <= process * 1.05, "{cpu} of {process} s");
         assert!(
             cpu >= process * 0.5,

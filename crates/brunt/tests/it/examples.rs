@@ -1,10 +1,10 @@
-//! The examples as a new user sees them: each is accepted, describes what it would do without a warning, and is listed
-//! where users look for it.
+//! The examples as a new user sees them: each is accepted, describes without a warning what it would do, and is
+//! listed where users look for it.
 
 use crate::support::{brunt, root, succeed};
 
-/// `brunt run --check` accepts every example. `examples/README.md` has a line for each with its duration; the example's
-/// header has the command but no duration.
+/// `brunt run --check` accepts every example. `examples/README.md` has a line with the duration of each one; the
+/// example's header contains the command but no duration.
 #[test]
 fn every_example_is_ready_to_run() {
     let folder = root().join("examples");
@@ -70,7 +70,8 @@ fn every_example_is_ready_to_run() {
     assert!(count >= 20, "{count} examples only");
 }
 
-/// Parses a duration in the list, such as `14 s`, `2.5 min`, `2:45 min` or `15 s to a minute` (the longer one).
+/// Parses a duration in the list, such as `14 s`, `2.5 min`, `2:45 min` or `15 s to a minute` (the longer value
+/// counts).
 fn seconds(text: &str) -> Option<f64> {
     if text.trim().ends_with("to a minute") {
         return Some(60.0);

@@ -1,5 +1,5 @@
-//! Faults injected from outside: commands to a served target and what initiators see of them, experiments with faults
-//! in served targets, and the canary: an experiment whose fault doesn't happen fails.
+//! Faults injected from outside: commands to a served target and how they appear to initiators, experiments with
+//! faults in served targets, and the canary: an experiment whose fault doesn't happen fails.
 
 use crate::support;
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::support::controlled::ControlledTarget;
 use crate::support::{TARGET_NAME, TempDir, brunt, need, run_within};
 use serde_json::Value;
 
-/// A target with one LUN that takes commands.
+/// A target with one LUN, controlled by commands.
 struct Controlled {
     target: ControlledTarget,
     url: String,
@@ -37,7 +37,7 @@ impl Controlled {
     }
 }
 
-/// Our initiator sees an injected fault as sense data; the fault ends on command.
+/// Brunt's own initiator sees an injected fault as sense data; the fault ends on command.
 #[test]
 fn injected_faults_become_sense_data() {
     let mut target = Controlled::start("memory:8MiB?fault=off&retry=50,off");
@@ -111,7 +111,7 @@ fn injected_faults_become_sense_data() {
     assert!(target.ask("nonsense").contains("refused"));
 }
 
-/// An independent initiator sees the same.
+/// An independent initiator sees the same fault.
 #[test]
 fn an_independent_initiator_sees_injected_faults() {
     let Some(qemu) = need("qemu-io", "qemu-utils") else {
@@ -139,8 +139,8 @@ fn an_independent_initiator_sees_injected_faults() {
     assert!(read(&target).contains("read 4096/4096"));
 }
 
-/// A separate process takes the memory, not the one that makes requests, for the requested time once all of it is
-/// locked.
+/// The memory is taken up by a process other than the one that makes requests, and for the requested time once all of
+/// it is locked.
 #[test]
 fn a_separate_process_takes_the_memory() {
     let folder = TempDir::new("memory-fault");
@@ -162,7 +162,7 @@ fn a_separate_process_takes_the_memory() {
     assert!(
         fault["gone_by"]
             .as_str()
-            .is_some_and(|by| by.contains("its process ended")),
+            .is_some_and(|by| by.contains("the helper process has ended")),
         "{fault}"
     );
     assert!(
@@ -206,8 +206,8 @@ fn timed((what, at_ms, for_ms): Timed<'_>) -> String {
 }
 
 /// The faults in the results of an experiment's only run, and the factor by which all times were stretched. On a busy
-/// machine, a fault may come too late to affect any request, or differ from the intended one (`meant`): the experiment
-/// is then repeated with twice the time.
+/// machine, a fault may come too late to affect any request, or differ from the intended one (`meant`); then the
+/// experiment is repeated with times doubled.
 fn faults_of(
     name: &str,
     faults: &[Timed<'_>],
@@ -246,7 +246,7 @@ fn time(of: &Value, key: &str) -> f64 {
         .unwrap_or_else(|| panic!("no {key} in {of}"))
 }
 
-/// Faults of every kind that needs no lab hit a served target on time, are proven, and are removed.
+/// Faults of every kind that doesn't need a lab hit a served target on time, are proven, and are removed.
 #[test]
 fn faults_hit_a_served_target_on_time_and_are_removed() {
     let faults = [
@@ -273,7 +273,7 @@ fn faults_hit_a_served_target_on_time_and_are_removed() {
     }
 }
 
-/// A served target whose LUN has no fault layer gets one for a storage fault, like a device of this process.
+/// A served target whose LUN has no fault layer gets one for a storage fault, like a device that this process opens.
 #[test]
 fn a_served_target_gets_the_layer_for_its_storage_fault() {
     for serve in [
@@ -299,8 +299,8 @@ fn a_served_target_gets_the_layer_for_its_storage_fault() {
     }
 }
 
-/// A path that isn't ready refuses its requests; the initiator of a path that is merely worse is notified. Both states
-/// end.
+/// A path that isn't ready rejects its requests; for a path that is merely worse, the initiator is notified. Both
+/// states end when the fault does.
 #[test]
 fn a_port_groups_state_changes_and_reverts() {
     let faults = [
@@ -335,7 +335,7 @@ fn a_port_groups_state_changes_and_reverts() {
 }
 
 /// A storage fault that was lost with its target's process is injected again, twice if needed, and proven again; the
-/// gap is recorded. A fault due to end during the gap ended with the process.
+/// gap is recorded. A fault that was due to end during the gap ended with the process.
 #[test]
 fn storage_faults_outlive_their_target() {
     let slow = "storage = \"slow:2ms,p=0.9\"";
@@ -354,7 +354,7 @@ fn storage_faults_outlive_their_target() {
     assert_eq!(gaps.len(), 2, "{seen:?}");
     let mut there = time(&seen[0], "shown_s");
     for (gap, kill) in gaps.iter().zip(&seen[1..]) {
-        // The fault was lost when the process died, slightly after the kill was decided.
+        // The fault was lost when the process died, slightly after the decision to kill it.
         assert!(
             (there..=time(kill, "shown_s")).contains(&time(gap, "from_s")),
             "{seen:?}"
@@ -388,7 +388,7 @@ fn storage_faults_outlive_their_target() {
     assert!(time(&seen[1], "end_s") >= 0.7 * factor, "{seen:?}");
 }
 
-/// A frozen target executes commands when it resumes, whether the other fault begins or ends then.
+/// A frozen target executes commands when it resumes, whether the other fault begins or ends at that time.
 #[test]
 fn a_frozen_target_applies_storage_faults_when_it_resumes() {
     let busy = "storage = \"busy,p=0.5\"";
@@ -406,7 +406,8 @@ fn a_frozen_target_applies_storage_faults_when_it_resumes() {
     }
 }
 
-/// Faults that can't overlap are refused before anything runs; for those that can, the plan states the combined effect.
+/// Faults that can't overlap are rejected before anything runs; for those that can, the plan states the combined
+/// effect.
 #[test]
 fn impossible_overlaps_are_refused_and_others_explained() {
     let check = |faults: String, code: i32, said: &str| {
@@ -441,8 +442,8 @@ fn impossible_overlaps_are_refused_and_others_explained() {
     );
 }
 
-/// Failing a member that no redundancy can replace is refused before anything is opened, not at the end of a run; the
-/// remedy in the message works.
+/// Failing a member that no redundancy can replace is rejected before anything is opened, not at the end of a run;
+/// the remedy in the message works.
 #[test]
 fn failing_a_member_without_redundancy_is_refused_at_the_start() {
     let experiment = |folder: &TempDir, fault: &str| {

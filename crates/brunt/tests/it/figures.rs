@@ -174,7 +174,7 @@ fn tabulate(out: &Path) -> String {
     )
 }
 
-/// The guest's writes go both through its page cache and past it, and each run yields its rates over time.
+/// The guest's writes go through its page cache as well as past it, and each run yields its rates over time.
 #[test]
 fn writes_are_measured_through_the_page_cache_and_past_it() {
     let _busy = busy(); // An emulated guest keeps a core busy.
@@ -207,7 +207,7 @@ fn writes_are_measured_through_the_page_cache_and_past_it() {
             "{run}"
         );
     }
-    // The disk's minimum service time of 6 ms holds: nothing below the cache is faster.
+    // The disk's minimum service time of 6 ms applies: nothing below the cache is faster.
     let below = runs
         .iter()
         .find(|run| run["how"] == "below-it")

@@ -1,5 +1,5 @@
-//! Load on a mounted directory, as a user runs it: phases are in the results like any other run, and nothing is left
-//! behind, even after Ctrl-C.
+//! Load on a mounted directory, as a user runs it: phases appear in the results like any other run, and nothing is
+//! left behind, even after Ctrl-C.
 
 use crate::support;
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ fn left(folder: &TempDir) -> usize {
         .count()
 }
 
-/// Every phase is a point with figures, confidence intervals, and the share of the page cache.
+/// Every phase is a point with figures, confidence intervals, and the share of requests served by the page cache.
 #[test]
 fn phases_are_points() {
     let folder = TempDir::new("fs");
@@ -65,7 +65,7 @@ fn phases_are_points() {
     assert_eq!(left(&folder), 0);
 }
 
-/// The size of the data file is an axis; the phases of one size share a file.
+/// The size of the data file is an axis; all phases with the same size share a file.
 #[test]
 fn file_sizes_are_an_axis() {
     let folder = TempDir::new("fs-sizes");
@@ -102,7 +102,8 @@ fn file_sizes_are_an_axis() {
     assert_eq!(left(&folder), 0);
 }
 
-/// Ctrl-C in the middle keeps the measurements and removes the created files; even SIGKILL doesn't leave the data file.
+/// Ctrl-C in the middle keeps the measurements and removes the created files; even SIGKILL doesn't leave the data
+/// file behind.
 #[test]
 fn an_interrupt_keeps_measurements_and_removes_created_files() {
     for signal in [Signal::INT, Signal::KILL] {

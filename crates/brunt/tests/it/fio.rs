@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::support::{TempDir, alone, brunt, need, succeed};
 use serde_json::Value;
 
-/// Both JSON documents of a job file: fio's and ours.
+/// The JSON documents of a job file: fio's and Brunt's.
 fn both(fio: &Path, folder: &TempDir, job: &str, plus: bool) -> (Value, Value) {
     let path = folder.join("job.fio");
     std::fs::write(&path, job).expect("a file");
@@ -39,7 +39,7 @@ fn both(fio: &Path, folder: &TempDir, job: &str, plus: bool) -> (Value, Value) {
         .arg(&results)
         .args(["--output-format", &format!("fio-{format}")]);
     let ours = succeed(&mut command, 60);
-    // Sorted by job name; our names consist of target and workload.
+    // Jobs are sorted by name; Brunt's names consist of target and workload.
     let parse = |text: &str| -> Value {
         let mut document: Value =
             serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
@@ -57,8 +57,8 @@ fn both(fio: &Path, folder: &TempDir, job: &str, plus: bool) -> (Value, Value) {
     (parse(&theirs), parse(&ours))
 }
 
-/// Collects what `ours` lacks or has with another type. Keys for a job's own options, disks, or single latencies differ
-/// by design.
+/// Collects the keys that `ours` lacks or has with another type. Keys for a job's own options, disks, or single
+/// latencies differ by design.
 fn differences(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>) {
     match (theirs, ours) {
         (Value::Object(theirs), Value::Object(ours)) => {
@@ -89,7 +89,8 @@ fn differences(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String
     }
 }
 
-/// The same keys and types, and as many requests and bytes, for each direction and for several jobs.
+/// Both documents have the same keys and types, and as many requests and bytes, in each direction and with several
+/// jobs.
 #[test]
 fn json_has_fios_keys_types_and_counts() {
     let Some(fio) = need("fio", "fio") else {
@@ -154,8 +155,8 @@ fn json_has_fios_keys_types_and_counts() {
     }
 }
 
-/// Jobs that fio runs at once also run at once here. Each makes as many requests as in fio, in the time that they take
-/// together. If the file says so, an open-ended job ends with the first job that ends.
+/// Jobs that fio runs concurrently also run concurrently here. Each job makes as many requests as in fio, within the
+/// same total time. If the file says so, an open-ended job ends with the first job that ends.
 #[test]
 fn jobs_of_a_file_run_at_once_as_in_fio() {
     let _alone = alone(); // Compares times.
@@ -198,7 +199,7 @@ fn jobs_of_a_file_run_at_once_as_in_fio() {
     let points = read();
     assert_eq!(points.len(), 3);
     assert_eq!(points[1]["part_of"], points[0]["label"]);
-    // Two seconds each, the second job a second later: three seconds, not four.
+    // Each job takes two seconds, and the second starts a second later: three seconds in total, not four.
     let seconds: Vec<f64> = points
         .iter()
         .map(|point| run(point, "measured_s"))
@@ -227,8 +228,8 @@ fn jobs_of_a_file_run_at_once_as_in_fio() {
     }
 }
 
-/// An option that can't be translated causes the file to be refused, with its line; --lossy keeps the rest and lists
-/// the losses.
+/// A file with an option that can't be translated is rejected, with the option's line; --lossy keeps the rest and
+/// lists the losses.
 #[test]
 fn a_lossy_import_is_refused_unless_it_is_requested() {
     let folder = TempDir::new("fio");
@@ -287,8 +288,8 @@ fn a_lossy_import_is_refused_unless_it_is_requested() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("job.fio:2: rw=sideways: write read"));
 }
 
-/// Each job file in testdata/fio is imported or refused as its first line says, checked by the tool that does the same
-/// for fio's own examples. Imported files can run, and the installed fio accepts them.
+/// Each job file in testdata/fio is imported or rejected as its first line says, checked by the tool that does the
+/// same for fio's own examples. Imported files can run, and the installed fio accepts them.
 #[test]
 fn job_files_are_imported_or_refused_for_one_option() {
     let Some(python) = need("python3", "python3") else {
@@ -376,7 +377,7 @@ fn ordered_requests_have_the_same_figures_as_in_fio() {
         let folder = TempDir::new("fio");
         let text =
             std::fs::read_to_string(support::root().join(format!("testdata/fio/{name}.fio")));
-        // fio's files without a folder go here, as ours do.
+        // fio puts files without a folder here, as Brunt does.
         let place = format!(
             "[global]\ndirectory={}\nioengine=psync\n",
             folder.join("").display()
@@ -402,7 +403,7 @@ fn ordered_requests_have_the_same_figures_as_in_fio() {
     }
 }
 
-/// fio's syntax and ours agree: what fio accepts is imported, fits its target, and runs; sizes are exact.
+/// fio's syntax and Brunt's agree: what fio accepts is imported, fits its target, and runs; sizes are exact.
 #[test]
 fn files_that_fio_accepts_are_imported_and_run() {
     let folder = TempDir::new("fio");

@@ -11,7 +11,7 @@ use serde_json::Value;
 const EXPERIMENT: &str = "name = \"few\"\nrepetitions = 2\n[targets.t]\nurl = \"null:1MiB\"\n\
                           [workloads.w]\nstop = { requests = 1000 }\n";
 
-/// Makes a result by running an experiment.
+/// Creates a result by running an experiment.
 fn measure(folder: &TempDir, name: &str) {
     fs::write(folder.join("few.toml"), EXPERIMENT).expect("a file");
     let run = ["run", "few.toml", "--out", name];
@@ -25,7 +25,7 @@ fn template(folder: &TempDir) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Writes a result whose requests took this long, measured at this hour. It has no table of runs.
+/// Writes a result whose requests took this long, measured at this hour. The result has no table of runs.
 fn put(folder: &Path, template: &Value, us: f64, hour: u64) {
     let mut summary = template.clone();
     for run in summary["points"][0]["runs"].as_array_mut().expect("runs") {
@@ -42,7 +42,8 @@ fn put(folder: &Path, template: &Value, us: f64, hour: u64) {
         .expect("a time");
 }
 
-/// Names not in order of time: "r12" is the oldest. The last four are slower by a fifth.
+/// The alphabetical order of the names is not the order of time: "r12" is the oldest. The last four results are
+/// slower by a fifth.
 fn nightly(folder: &TempDir, template: &Value) {
     for (hour, wobble) in [0.0, 0.9, 0.2, 0.5, 0.7, 0.1, 0.8, 0.4, 0.3, 0.6, 0.15, 0.85]
         .into_iter()
@@ -127,7 +128,7 @@ fn a_change_is_shown_everywhere_and_fails_a_build() {
         assert!(page.contains(part), "{part}");
     }
 
-    // Changes that are older, or smaller than the margin, don't fail a build.
+    // Changes that are too old, or smaller than the margin, don't fail a build.
     for rest in [["--newest", "3"], ["--margin", "30%"]] {
         let out = history(&[&["history", "nightly", "--fail-on-change"], &rest[..]].concat());
         assert_eq!(out.status.code(), Some(0), "{rest:?}");
@@ -159,7 +160,7 @@ fn results_keep_the_given_order() {
     );
 }
 
-/// The table of runs says when a result was measured, regardless of what has happened to its files since.
+/// The table of runs records when a result was measured, regardless of what has happened to its files since.
 #[test]
 fn results_are_ordered_by_when_they_were_measured() {
     let folder = TempDir::new("history");
@@ -202,7 +203,7 @@ fn a_folder_without_results_is_a_mistake() {
     fs::write(folder.join("broken/summary.json"), "[]").expect("a file");
     for (name, said) in [
         ("empty", "empty holds no results"),
-        ("missing", "a folder that holds results folders"),
+        ("missing", "a folder that contains results folders"),
         ("broken", "none of the results can be read"),
     ] {
         let out = run_within(
@@ -215,7 +216,7 @@ fn a_folder_without_results_is_a_mistake() {
     }
 }
 
-/// Results are named after their labels, and ordered by them or by a list of them.
+/// Results are named after their labels, and ordered by label or by a list of labels.
 #[test]
 fn results_are_named_and_ordered_by_label() {
     let folder = TempDir::new("history");

@@ -1,5 +1,5 @@
-//! Faults of an experiment on other hosts: agents on this machine inject, prove and remove them, even if the controller
-//! is gone.
+//! Faults on other hosts in an experiment: agents on this machine inject, prove and remove them, even if the
+//! controller is gone.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -11,7 +11,7 @@ use crate::support::{brunt, run_within};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Longer than even a busy machine takes.
+/// Longer than anything here takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A program that only sleeps, under a unique process name.
@@ -22,16 +22,16 @@ struct Sleeper {
 
 impl Sleeper {
     fn start(folder: &Path, what: &str) -> Sleeper {
-        // Two processes with one name would make a fault ambiguous, and tests run at the same time.
+        // Two processes with the same name would make a fault ambiguous, and tests run concurrently.
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let name = format!("{what}{number}-{}", std::process::id());
-        // A link, not a copy: a copy would be busy (ETXTBSY) if another test forked while it was written.
+        // Use a link, not a copy: executing a copy would fail (ETXTBSY) if another test forked while it was written.
         std::os::unix::fs::symlink("/bin/sleep", folder.join(&name)).unwrap();
         Sleeper::again(folder, &name)
     }
 
-    /// Starts the program of this name once more.
+    /// Starts another process with this program name.
     fn again(folder: &Path, name: &str) -> Sleeper {
         let child = Command::new(folder.join(name)).arg("600").spawn().unwrap();
         eventually("it has its name", || comm(child.id()) == name);
@@ -98,8 +98,8 @@ fn run(folder: &Path, time: &str, hosts: &str, faults: &str) -> (Output, Value, 
     (output, summary, said)
 }
 
-/// Each kind is visible on the host while active and gone afterwards. Its times are on our clock although the host's is
-/// hours ahead.
+/// Each kind of fault is visible on the host while active, and gone afterwards. Its times are on the controller's
+/// clock although the host's clock is hours ahead.
 #[test]
 fn faults_are_injected_proven_and_removed() {
     let folder = TempDir::new().unwrap();
@@ -129,7 +129,7 @@ fn faults_are_injected_proven_and_removed() {
             .as_f64()
             .unwrap_or_else(|| panic!("{fault:#}"))
     };
-    // Never early; how late depends on the machine.
+    // A fault is never early; how late it is depends on the machine.
     let times = [
         shown(0, "are in states T"),
         shown(1, "is dead"),
@@ -145,8 +145,8 @@ fn faults_are_injected_proven_and_removed() {
     assert_eq!(killed.state(), 'Z', "it is dead");
 }
 
-/// A fault that an agent's command line doesn't allow, or that is impossible, makes the run invalid, with a message
-/// that says what to do.
+/// A fault that isn't allowed on an agent's command line, or that is impossible, makes the run invalid, with a
+/// message that says what to do.
 #[test]
 fn forbidden_and_impossible_faults_invalidate_the_run() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -198,8 +198,8 @@ fn forbidden_and_impossible_faults_invalidate_the_run() {
     check("netem = {}\ninterface = \"eth0\"", "it changes nothing");
 }
 
-/// A fault that cannot be injected ends its run: a name of several processes is refused with their numbers, and the run
-/// does not go on without the fault, whether it begins with it or not.
+/// A fault that can't be injected ends its run, whether the fault is due at the start or later: if several processes
+/// have the given name, the message lists their process ids.
 #[test]
 fn an_ambiguous_name_ends_the_run() {
     let folder = TempDir::new().unwrap();
@@ -248,7 +248,7 @@ fn frozen_run(folder: &Path) -> (Sleeper, Child) {
     (sleeper, child)
 }
 
-/// A controller that is killed leaves no fault and no agent.
+/// A controller that is killed leaves no fault and no agent behind.
 #[test]
 fn faults_end_when_the_controller_is_killed() {
     let folder = TempDir::new().unwrap();
@@ -263,7 +263,7 @@ fn faults_end_when_the_controller_is_killed() {
     });
 }
 
-/// The same for a killed agent: a guard ends the faults that outlive it.
+/// Faults also end if the agent is killed: a guard ends those that outlive it.
 #[test]
 fn faults_end_when_the_agent_is_killed() {
     let folder = TempDir::new().unwrap();

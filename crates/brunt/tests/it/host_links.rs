@@ -1,11 +1,11 @@
 //! Links between other machines: two hosts and an inline bridge between them, each in a network namespace with an
-//! agent. Sweeps vary the link like one of a lab; probe packets prove each setting, and none outlives its run.
+//! agent. Sweeps vary the link like a lab link; probe packets prove each setting, and no setting outlives its run.
 
 use crate::bridge::{hosts, report};
 use crate::support::{alone, need};
 
-/// Makes `ssh` programs that start the agents of hosts a, b and wire in their namespaces, and an experiment with these
-/// keys of the link and this rest.
+/// Creates `ssh` programs that start the agents of hosts a, b and wire in their namespaces, and an experiment with
+/// these keys for the link, followed by this text.
 fn experiment(link: &str, rest: &str) -> String {
     format!(
         r#"
@@ -55,7 +55,7 @@ END
     )
 }
 
-/// A delay is swept, proven in each run, visible in latencies and in the index, and gone in runs without it.
+/// A delay is swept, proven in each run, visible in latencies and in the index, and absent from runs without it.
 #[test]
 fn a_sweep_delays_packets_between_machines() {
     if need("ping", "iputils-ping").is_none() {
@@ -87,7 +87,7 @@ fn a_sweep_delays_packets_between_machines() {
             let proof = &run["link_proofs"]["wan"];
             let us = |key: &str| proof[key].as_f64();
             assert_eq!(proof["carrier"], "bridge of host wire", "{proof:#}");
-            // Runs are in random order: the previous one's delay is gone.
+            // Runs are in random order, so this shows that the previous run's delay is gone.
             let clear = us("clear_round_trip_us").unwrap();
             assert!(clear < 20_000.0, "{proof:#}");
             let p50 = run["response"]["p50_us"].as_f64().unwrap();
@@ -108,7 +108,7 @@ fn a_sweep_delays_packets_between_machines() {
     assert!(ratio > 0.0 && ratio < 0.5, "{impact:#}");
 }
 
-/// Loss and rate are proven, too, and their figures agree with what is set.
+/// Loss and rate are also proven, and their figures agree with the settings.
 #[test]
 fn loss_and_rate_are_proven() {
     let _alone = alone(); // it measures a rate
@@ -124,7 +124,7 @@ fn loss_and_rate_are_proven() {
     let summary = report(&text);
     let proof = &summary["points"][0]["runs"][0]["link_proofs"]["wan"];
     assert_eq!(proof["set"][0], "loss 0.02, rate 20Mb/s", "{proof:#}");
-    // In both directions together, 3.96 % are lost: of 506 requests, 20 with a standard deviation of 4.4.
+    // In both directions together, 3.96 % of 506 requests are lost: 20, with a standard deviation of 4.4.
     let loss = proof["loss"].as_f64().unwrap();
     assert!((0.003..0.077).contains(&loss), "{proof:#}");
     let rate = proof["bits_per_second"].as_f64().unwrap();
@@ -167,7 +167,8 @@ fn agents_remove_links_of_a_dead_controller() {
     assert!(times.iter().all(|time| *time < 100.0), "{times:?}");
 }
 
-/// With netem on both hosts, the sweep is the same. A missing netem in the kernel is reported with advice.
+/// With netem on both hosts, the sweep gives the same results. If the kernel lacks netem, this is reported with
+/// advice.
 #[test]
 fn netem_on_both_hosts_delays_packets_or_says_what_is_missing() {
     let script = experiment(

@@ -1,5 +1,5 @@
-//! Probes of an experiment on other hosts: agents on this machine, whose clocks are far apart, report their hosts'
-//! activity, with and without workers there.
+//! Probes on other hosts in an experiment: agents on this machine, whose clocks are far apart, report the activity of
+//! their hosts, with and without workers there.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -37,16 +37,16 @@ fn run(folder: &Path, text: &str) -> (Output, Value, String) {
     (output, summary["points"][0]["runs"][0].clone(), said)
 }
 
-/// Each host's samples are in the results under its name, on one timeline, whether workers run there or not.
+/// The results contain the samples of each host under its name, on one timeline, whether workers run there or not.
 #[test]
 fn hosts_are_recorded_with_and_without_workers() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
     let identity = certificates.path().join("agent-127.0.0.1.pem");
-    // This agent may not open anything: sampling needs no permission.
+    // This agent may not open anything, because sampling needs no permission.
     let agent = Listening::start(&identity, &["--clock-shift-ns=-3000000000"]);
     let program = format!("hprobe-{}", std::process::id() % 100_000);
     let sleeper = folder.path().join(&program);
-    // A link, not a copy: a copy would be busy (ETXTBSY) if another test forked while it was written.
+    // Use a link, not a copy: executing a copy would fail (ETXTBSY) if another test forked while it was written.
     std::os::unix::fs::symlink("/bin/sleep", &sleeper).unwrap();
     let mut sleeper = Command::new(sleeper).arg("600").spawn().unwrap();
     let hosts = host_by_ssh(folder.path(), "worker", 500_000_000_000)
@@ -63,7 +63,7 @@ fn hosts_are_recorded_with_and_without_workers() {
     for host in ["worker", "array"] {
         let counts = &record["elsewhere"][host];
         let of = |key: &str| counts[key].as_u64().unwrap();
-        // A busy machine misses some samples; those are counted.
+        // A busy machine misses some samples, which are counted.
         assert!(
             of("samples") >= 1 && of("samples") + of("missed") >= 18,
             "{counts:#}"
@@ -134,7 +134,7 @@ fn hosts_are_recorded_with_and_without_workers() {
     assert!(page.contains("array") && page.contains("worker"));
 }
 
-/// Losing a host that is only recorded doesn't end the run; the run says when the host's data ends.
+/// Losing a host that is only sampled doesn't end the run; the results record when the host's data ends.
 #[test]
 fn losing_a_host_without_workers_does_not_end_the_run() {
     let folder = TempDir::new().unwrap();
@@ -146,7 +146,7 @@ fn losing_a_host_without_workers_does_not_end_the_run() {
     let at = folder.path().to_path_buf();
     let killer = std::thread::spawn(move || {
         let begin = std::time::Instant::now();
-        // Samples arrive, so the run has begun.
+        // Once samples arrive, the run has begun.
         while !at.join("x.results/summary.json").exists() {
             assert!(begin.elapsed() < Duration::from_secs(120), "the run begins");
             std::thread::sleep(Duration::from_millis(10));
@@ -179,7 +179,7 @@ fn losing_a_host_without_workers_does_not_end_the_run() {
     }));
 }
 
-/// The recorded hosts can be chosen; an impossible choice is refused before any host is reached.
+/// The hosts to sample can be chosen; an impossible choice is rejected before any host is reached.
 #[test]
 fn recorded_hosts_can_be_chosen() {
     let folder = TempDir::new().unwrap();
@@ -210,7 +210,7 @@ fn recorded_hosts_can_be_chosen() {
     check("hosts = [\"local\"]", "is not another machine");
     check("hosts = [\"a\", \"a\"]", "is listed twice");
     let (output, _, said) = run(folder.path(), &format!("{hosts}{WORKLOAD}"));
-    // Both are contacted at once.
+    // Both hosts are contacted at the same time, so either may be named.
     let named = said.contains("host a") || said.contains("host b");
     assert!(!output.status.success() && named, "{said}");
     assert!(

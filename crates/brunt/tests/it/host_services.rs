@@ -1,4 +1,4 @@
-//! Services on other hosts: agents on this machine, reached through a stand-in for ssh and behind TLS, run programs as
+//! Services on other hosts: agents on this machine, reached through a stand-in for ssh and over TLS, run programs as
 //! this machine does, return their output, and leave nothing behind, whichever process is killed.
 //!
 //! The rule: a test finds its processes by a mark in their environment, which agents reached by ssh also inherit.
@@ -20,7 +20,7 @@ use serde_json::Value;
 const PATIENT: &str = "host_silence = \"60s\"\n";
 
 impl Marked {
-    /// A host reached by ssh whose clock is ahead by `shift_ns`. Its name is not an address.
+    /// A host reached by ssh whose clock is ahead by `shift_ns`. The host's name is not an address.
     fn host(&self, name: &str, shift_ns: i64) -> String {
         host_by_ssh(&self.folder.join(""), name, shift_ns) + "address = \"127.0.0.1\"\n"
     }
@@ -47,7 +47,7 @@ impl Marked {
     }
 }
 
-/// The same services on a host.
+/// The same services, but on a host.
 fn on(host: &str, services: &str) -> String {
     services.replace("command =", &format!("host = \"{host}\"\ncommand ="))
 }
@@ -63,9 +63,10 @@ fn with_word(word: &str) -> Vec<u32> {
         .collect()
 }
 
-/// A service on one host waits for that on another, learns where it is, and is opened by address from here and by
-/// folder from its own host. Each run waits there until it is healthy. Its processes are sampled there, and its output is kept with the results. Clock offsets
-/// don't matter.
+/// A service on one host waits for a service on another and learns its address; it is opened by address from this
+/// machine, and by folder from its own host. Each run waits on the service's host until the service is healthy. The
+/// processes of services are sampled there, and their output is kept with the results. Clock offsets make no
+/// difference.
 #[test]
 fn services_of_hosts_run_in_their_order() {
     let marked = Marked::new("order");
@@ -115,8 +116,8 @@ fn services_of_hosts_run_in_their_order() {
     marked.ends();
 }
 
-/// One fault kills a service on another host and restarts it, another one freezes it, under a load that verifies its
-/// data; both are proven there. On a busy machine, the test is repeated with twice the time.
+/// One fault kills and restarts a service on another host, another fault freezes it, under a load that verifies its
+/// data; both are proven on that host. On a busy machine, the test is repeated with times doubled.
 #[test]
 fn faults_break_a_remote_service_and_are_proven_there() {
     let mut said = String::new();
@@ -181,7 +182,8 @@ fn faults_break_a_remote_service_and_are_proven_there() {
     panic!("never as it was meant to be: {said}");
 }
 
-/// A remote service that doesn't become ready is refused like a local one, with the host's name and all of its output.
+/// A remote service that doesn't become ready is rejected like a local one, with the host's name and all of the
+/// service's output.
 #[test]
 fn a_remote_service_that_never_becomes_ready_is_refused() {
     let marked = Marked::new("never");
@@ -233,14 +235,14 @@ fn a_misbehaving_remote_service_is_refused() {
     );
 }
 
-/// A service that exits during the experiment makes the run invalid. The message has its last output; all of its output
-/// is kept.
+/// A service that exits during the experiment makes the run invalid. The message contains the service's last output;
+/// all of its output is kept.
 #[test]
 fn a_remote_service_that_exits_invalidates_the_run() {
     let marked = Marked::new("dies");
     let services =
         "[services.weak]\ncommand = \"echo well; sleep 0.1; echo out of luck; exit 7\"\n";
-    // Each run checks the services before and after.
+    // Services are checked before and after each run.
     let text = format!(
         "{PATIENT}{LOAD}stop = {{ time = \"2s\" }}\n{TARGET}{}{}",
         marked.host("far", 0),
@@ -261,8 +263,8 @@ fn a_remote_service_that_exits_invalidates_the_run() {
     marked.ends();
 }
 
-/// Whichever process is killed, with one service frozen by a fault: no service is left, wherever it moved to, and no
-/// folder. The output of a service before its host was lost is kept.
+/// Whichever process is killed while a fault freezes a service, no service is left, even if it has moved to the
+/// background, and no folder. The output that a service produced before its host was lost is kept.
 #[test]
 fn nothing_is_left_whichever_process_is_killed() {
     let fault = "[[fault]]\nservice = \"front\"\nfreeze = true\n";
@@ -279,7 +281,7 @@ fn nothing_is_left_whichever_process_is_killed() {
             on("far", &said),
             marked.host("far", 0)
         );
-        // Each run checks the services before and after.
+        // Services are checked before and after each run.
         let text = match whose {
             "controller" => text,
             _ => text
@@ -323,9 +325,9 @@ fn nothing_is_left_whichever_process_is_killed() {
     }
 }
 
-/// If its controller exits while a listening agent is starting a service, the agent ends that service at once, however
-/// long the start may take. If the controller is frozen, the service ends with the agent's lease. The agent keeps
-/// running.
+/// If the controller exits while a listening agent is starting a service, the agent ends that service at once,
+/// however long the start may take. If the controller is frozen, the service ends when the agent's lease expires. The
+/// agent keeps running.
 #[test]
 fn a_listening_agent_ends_the_services_of_a_lost_controller() {
     let certificates = certificates();
@@ -365,7 +367,7 @@ fn a_listening_agent_ends_the_services_of_a_lost_controller() {
     }
 }
 
-/// The services folder in a process's environment.
+/// The folder of the services, from a process's environment.
 fn folder_of(pid: u32) -> String {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
     let text = String::from_utf8_lossy(&environment).into_owned();
@@ -375,8 +377,8 @@ fn folder_of(pid: u32) -> String {
         .to_string()
 }
 
-/// A listening agent starts no service unless its command line allows it; otherwise nothing is started anywhere, in any
-/// order.
+/// A listening agent starts services only if its command line allows them; otherwise nothing is started anywhere,
+/// regardless of the order.
 #[test]
 fn a_service_that_is_not_allowed_starts_nothing() {
     let certificates = certificates();
@@ -416,7 +418,7 @@ fn a_service_that_is_not_allowed_starts_nothing() {
     marked.ends();
 }
 
-/// A service that needs root is refused before any service is started if its host's agent isn't root.
+/// A service that needs root is rejected before any service is started if the agent of its host isn't root.
 #[test]
 fn a_remote_service_that_needs_root_is_refused_without_it() {
     if need("unshare", "util-linux").is_none() {
@@ -448,8 +450,8 @@ fn a_remote_service_that_needs_root_is_refused_without_it() {
     marked.ends();
 }
 
-/// Losing a host of services ends the experiment, or the experiment continues without it if configured so. Each run
-/// without it is marked, and excluded from all means.
+/// Losing a host with services ends the experiment, unless it is configured to continue without the host. Each run
+/// without the host is marked and excluded from all means.
 #[test]
 fn a_lost_host_of_services_is_marked() {
     for goes_on in [false, true] {
@@ -489,7 +491,7 @@ fn a_lost_host_of_services_is_marked() {
                 run["doubts"][0]
                     .as_str()
                     .unwrap()
-                    .contains("services lack a host: host far"),
+                    .contains("a host with services was lost: host far"),
                 "{run:#}"
             );
             assert!(

@@ -1,4 +1,4 @@
-//! Targets and sinks that other hosts serve: agents on this machine, reached through a stand-in for ssh and behind TLS,
+//! Targets and sinks that other hosts serve: agents on this machine, reached through a stand-in for ssh and over TLS,
 //! start, supervise and end them, whatever happens to the controller.
 
 use crate::support;
@@ -13,9 +13,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Seconds; longer than an idle machine takes.
+/// In seconds; longer than anything here takes on an idle machine.
 const PATIENCE: u64 = 12;
-/// The head of every experiment here: a machine that runs many tests at once may not answer for seconds.
+/// The start of every experiment here: a machine that runs many tests concurrently may not answer for seconds.
 const HEAD: &str = "name = \"x\"\nrepetitions = 1\nhost_silence = \"60s\"\n";
 
 fn command(folder: &Path, text: &str) -> (Command, PathBuf) {
@@ -43,12 +43,12 @@ fn run(folder: &Path, text: &str) -> (Output, Value, String) {
     )
 }
 
-/// A host reached by ssh that serves on loopback, because its name isn't an address.
+/// A host reached by ssh that serves on loopback, because the host's name isn't an address.
 fn serving_by_ssh(folder: &Path, name: &str, shift_ns: i64) -> String {
     host_by_ssh(folder, name, shift_ns) + "address = \"127.0.0.1\"\n"
 }
 
-/// The serving processes started by the agent with this process id, or by a child of it.
+/// The serving processes started by the agent with this process id, or by one of its children.
 fn roles_of(agent: u32) -> Vec<u32> {
     let parent = ["--parent".to_string(), agent.to_string()];
     processes()
@@ -60,7 +60,7 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
-/// Whether a file in the folder has this text.
+/// Whether any file in the folder contains this text.
 fn has(folder: &Path, text: &str) -> bool {
     std::fs::read_dir(folder)
         .unwrap()
@@ -76,8 +76,8 @@ fn has(folder: &Path, text: &str) -> bool {
         })
 }
 
-/// A host serves a target and a sink, which workers on this machine and on another host open. Its probes sample their
-/// processes, no result contains the login, and nothing is left.
+/// A host serves a target and a sink, which workers on this machine and on another host open. Probes sample the
+/// serving processes, no result contains the login, and nothing is left behind.
 #[test]
 fn hosts_serve_targets_to_each_other() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -85,7 +85,7 @@ fn hosts_serve_targets_to_each_other() {
     let client = Listening::start(&identity, &["--allow", "iscsi:", "--allow", "tcp:"]);
     let array = Listening::start(
         &identity,
-        // An address in a network other than the agent's.
+        // An address on a network to which the agent isn't connected.
         &[
             "--allow",
             "serve:127.0.0.2",
@@ -151,7 +151,7 @@ fn hosts_serve_targets_to_each_other() {
     );
 }
 
-/// A copy of the program that came by ssh and removed itself still serves.
+/// A copy of the program that came by ssh and removed itself can still serve.
 #[test]
 fn a_program_whose_file_was_removed_still_serves() {
     let folder = TempDir::new().unwrap();
@@ -202,7 +202,7 @@ fn a_target_cannot_be_opened_without_its_login() {
     child.wait().unwrap();
 }
 
-/// The port at which a process listens.
+/// The port on which a process listens.
 fn listening_port(pid: u32) -> u16 {
     let sockets: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
         .unwrap()
@@ -230,8 +230,8 @@ fn listening_port(pid: u32) -> u16 {
     table.lines().find_map(port).expect("it listens")
 }
 
-/// A target that an agent's command line doesn't allow, or that can't be served, ends the experiment before its first
-/// run.
+/// A target that isn't allowed on the agent's command line, or that can't be served, ends the experiment before its
+/// first run.
 #[test]
 fn a_target_that_may_not_be_served_is_refused() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -350,7 +350,7 @@ fn endless_on(host: &str) -> String {
     )
 }
 
-/// A killed controller leaves no target, not even a frozen one, and no agent.
+/// A killed controller leaves no target behind, not even a frozen one, and no agent.
 #[test]
 fn targets_end_when_the_controller_is_killed() {
     for frozen in [false, true] {
@@ -370,8 +370,8 @@ fn targets_end_when_the_controller_is_killed() {
     }
 }
 
-/// A listening agent keeps running without its controller's targets: it ends them when the controller is killed, and
-/// when its lease expires if the controller is frozen.
+/// A listening agent keeps running without its controller's targets: it ends them when the controller is killed, or,
+/// if the controller is frozen, when its lease expires.
 #[test]
 fn a_listening_agent_ends_the_targets_of_a_lost_controller() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -405,7 +405,7 @@ fn a_listening_agent_ends_the_targets_of_a_lost_controller() {
     }
 }
 
-/// A killed agent leaves no target, and the experiment reports it.
+/// A killed agent leaves no target behind, and the experiment reports this.
 #[test]
 fn targets_end_when_the_agent_is_killed() {
     let folder = TempDir::new().unwrap();
@@ -433,8 +433,9 @@ fn an_unexpected_death_of_a_target_ends_the_run() {
     );
 }
 
-/// Faults of a target on another host are injected, proven and removed like local ones, with times on our clock
-/// although the host's is hours ahead. On a busy machine, the test is repeated with twice the time.
+/// Faults of a target on another host are injected, proven and removed like local ones, with times on the
+/// controller's clock although the host's clock is hours ahead. On a busy machine, the test is repeated with times
+/// doubled.
 #[test]
 fn faults_of_a_remote_target_are_proven_and_removed() {
     let mut said = String::new();
@@ -480,7 +481,8 @@ fn faults_of_a_remote_target_are_proven_and_removed() {
                 .as_f64()
                 .unwrap_or_else(|| panic!("{fault:#}"));
             let begin = at * f64::from(factor);
-            // Never early, apart from the uncertainty of the host's clock; how late depends on the machine.
+            // A fault is never early, apart from the uncertainty of the host's clock; how late it is depends on the
+            // machine.
             assert!(
                 (begin - 0.1..begin + 100.0).contains(&start),
                 "on our clock: {fault:#}"

@@ -1,5 +1,5 @@
-//! Misbehaving peers: the target answers with the RFC's reject or closes that one connection. Its memory stays bounded,
-//! and the I/O of other sessions continues undisturbed.
+//! Misbehaving peers: the target answers with the RFC's reject or closes only that connection. Its memory stays
+//! bounded, and the I/O of other sessions continues undisturbed.
 //!
 //! Each test has a bystander: a well-behaved session that writes, reads back and compares throughout, on its own LUN.
 
@@ -24,8 +24,8 @@ const READ_10: u8 = 0x28;
 const WRITE_10: u8 = 0x2a;
 
 /// Maximum growth of resident memory under attack, whatever the attack's size. A half-open login costs a few KiB (a
-/// PDU's header and the received part of its 8 KiB segment), and 10,000 of them stay below this even if the target
-/// keeps all of them.
+/// PDU's header and the received part of its 8 KiB segment), so 10,000 of them stay below this limit even if the
+/// target keeps them all.
 const GROWTH_BYTES_MAX: u64 = 192 << 20;
 
 fn target() -> Target {
@@ -90,8 +90,8 @@ impl Bystander {
     }
 }
 
-/// Runs `attack` while a bystander works. Afterwards the target is alive, holds no more connections than before, and
-/// has not grown.
+/// Runs `attack` while a bystander works. Afterwards, the target is alive, has no more connections than before, and
+/// its memory has not grown.
 fn survives(attack: impl FnOnce(&Target)) {
     let mut target = target();
     let bystander = Bystander::start(target.address());
@@ -99,7 +99,7 @@ fn survives(attack: impl FnOnce(&Target)) {
     attack(&target);
     assert!(target.is_alive(), "the target died");
     bystander.finish();
-    // The bystander's own connection may be gone by now.
+    // The bystander's own connection may be gone already.
     eventually("the target closes what its peers closed", 30, || {
         target.descriptors_count() <= descriptors
     });
@@ -173,8 +173,8 @@ fn a_login_truncated_at_any_byte_leaves_nothing_behind() {
 }
 
 /// A write with immediate data cut off at every byte (then at every 37th of its data) leaves nothing behind, and
-/// changes only its own blocks. Those hold either the old data or the new: an unanswered write promises neither (SBC-3,
-/// 4.18).
+/// changes only its own blocks. These hold either the old data or the new, because an unanswered write guarantees
+/// neither (SBC-3, 4.18).
 #[test]
 fn a_write_truncated_at_any_byte_changes_only_its_own_blocks() {
     survives(|target| {
@@ -198,12 +198,12 @@ fn a_write_truncated_at_any_byte_changes_only_its_own_blocks() {
     });
 }
 
-/// Lengths beyond the declared limits are refused from the header alone; the target never allocates memory on a peer's
-/// word.
+/// Lengths beyond the declared limits are rejected based on the header alone; the target never allocates memory on a
+/// peer's word.
 #[test]
 fn oversized_lengths_are_refused_from_the_header() {
     survives(|target| {
-        // A data segment of 16 MiB less one in a login: the login phase allows 8 KiB (RFC 7143, 13.12).
+        // A data segment of 16 MiB minus one byte in a login: the login phase allows 8 KiB (RFC 7143, 13.12).
         let mut bhs = Bhs::from(login_request(isid_of("big")));
         bhs.data_segment_length = U24::new(0xff_ffff);
         for _ in 0..64 {
@@ -212,7 +212,7 @@ fn oversized_lengths_are_refused_from_the_header() {
             raw.send_bytes(&[b'a'; 16384]);
             told_or_closed(&mut raw, "a login of 16 MiB");
         }
-        // The same in full feature phase, and invalid additional header segments.
+        // Excessive lengths in full feature phase, and invalid additional header segments.
         let mut raw = login(target, "big");
         let mut bhs = Bhs::from(raw.command(0, &rw10(WRITE_10, 0, 8), code::command::WRITE, 4096));
         bhs.data_segment_length = U24::new(0xff_ffff);
@@ -234,8 +234,8 @@ fn oversized_lengths_are_refused_from_the_header() {
     });
 }
 
-/// A length claimed only by the CDB or only by the transport costs nothing: 4 GiB expected with none of it in the CDB,
-/// and the reverse, end with a residual or an error.
+/// A length claimed only in the CDB or only in the transport header costs nothing: if 4 GiB are expected but not in
+/// the CDB, or the reverse, the command ends with a residual or an error.
 #[test]
 fn disagreeing_lengths_end_with_a_residual_or_an_error() {
     survives(|target| {
@@ -249,7 +249,7 @@ fn disagreeing_lengths_end_with_a_residual_or_an_error() {
                 };
                 let command = raw.command(0, &rw10(operation, 0, blocks), direction, expected);
                 raw.send(&command.into(), &[]);
-                // At most 32 MiB is moved, and the connection can be closed.
+                // At most 32 MiB is transferred, and the connection can be closed.
                 let mut moved = 0;
                 while let Ok(pdu) = raw.recv() {
                     match pdu.kind() {
@@ -275,7 +275,7 @@ fn disagreeing_lengths_end_with_a_residual_or_an_error() {
 #[test]
 fn pdus_in_the_wrong_phase_are_rejected_or_the_connection_closed() {
     survives(|target| {
-        // Before any login.
+        // PDUs sent before any login.
         let mut raw = Raw::connect(target.address());
         let command = raw.command(0, &[0; 6], 0, 0);
         raw.send(&command.into(), &[]);
@@ -342,7 +342,7 @@ fn invalid_login_text_is_answered_or_the_connection_closed() {
                 &String::from_utf8_lossy(&text[..text.len().min(40)]),
             );
         }
-        // A login that never leaves its stage is answered or closed after a bounded number of rounds.
+        // A login that never leaves its stage is answered or closed after a limited number of rounds.
         let mut raw = Raw::connect(target.address());
         let mut request = login_request(isid_of("forever"));
         request.flags = code::login::STAGE_OPERATIONAL << 2;
@@ -406,7 +406,7 @@ fn data_outside_an_r2t_never_reaches_the_medium() {
             raw.send(&out.into(), &vec![0xee; bytes]);
             told_or_closed(&mut raw, what);
         }
-        // Without any command.
+        // Data that doesn't belong to any command.
         let mut raw = login(target, "window");
         let out = DataOut {
             flags: 0x80,
@@ -434,7 +434,7 @@ fn a_cmd_sn_outside_the_window_is_ignored() {
             command.cmd_sn = cmd_sn.into();
             raw.send(&command.into(), &[]);
             raw.cmd_sn = exp_cmd_sn;
-            // Responses are in order: a response to the command would precede the ping's.
+            // Responses are in order: a response to the command would arrive before the ping's.
             assert_eq!(
                 raw.ping(b"still there").kind(),
                 Opcode::NopIn,
@@ -454,7 +454,7 @@ fn responses_do_not_accumulate_for_a_peer_that_never_reads() {
         for raw in &mut deaf {
             let window = raw.window.1.wrapping_sub(raw.cmd_sn).min(4096);
             for _ in 0..=window {
-                // 1 MiB each: far more than any socket buffer holds.
+                // 1 MiB each, which is far more than any socket buffer holds.
                 let command = raw.command(0, &rw10(READ_10, 0, 2048), code::command::READ, 1 << 20);
                 if !raw.send(&command.into(), &[]) {
                     break;
@@ -494,12 +494,13 @@ fn random_bytes_do_not_disturb_other_sessions() {
     });
 }
 
-/// 10,000 connections that each send half a login and wait. The target may keep them, time them out or refuse them, but
-/// its memory is bounded, the bystander's session continues, and once they are gone a new initiator gets in.
+/// 10,000 connections each send half a login and then wait. The target may keep the connections, time them out or
+/// refuse them, but its memory is bounded, the bystander's session continues, and a new initiator gets in once they
+/// are gone.
 #[test]
 fn memory_is_bounded_under_ten_thousand_half_open_logins() {
     let (soft, hard) = descriptor_limits();
-    // Each takes a descriptor here, and one in the target's process.
+    // Each connection needs a descriptor here, and another in the target's process.
     let held_max = 10_000.min((hard.saturating_sub(200)) as usize);
     raise_descriptors(held_max as u64 + 200);
     survives(|target| {
@@ -511,7 +512,7 @@ fn memory_is_bounded_under_ten_thousand_half_open_logins() {
             if held.len() == held_max {
                 held.remove(0);
             }
-            // A full backlog counts as a refusal; the timeout keeps the test from waiting forever.
+            // A full backlog counts as a refusal; the timeout prevents the test from waiting forever.
             match TcpStream::connect_timeout(&target.address(), Duration::from_secs(5)) {
                 Ok(mut stream) => {
                     let half = &bytes[..bytes.len() / 2 + round % 16];
@@ -546,7 +547,7 @@ fn descriptor_limits() -> (u64, u64) {
     )
 }
 
-/// Raises our own limit, which the target inherits.
+/// Raises this process's limit, which the target inherits.
 fn raise_descriptors(count: u64) {
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current = Some(count.min(limit.maximum.unwrap_or(u64::MAX)));

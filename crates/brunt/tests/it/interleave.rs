@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::support::{TempDir, brunt, run_within, succeed};
 
-/// An experiment on a device whose requests take this long; two points. Tests that expect a verdict compare devices
-/// that differ by far more than a busy machine makes them.
+/// An experiment with two points, on a device whose requests take this long. Tests that expect a verdict compare
+/// devices that differ by far more than a busy machine would make them differ.
 fn experiment(delay: &str, more: &str) -> String {
     format!(
         "name = \"turns\"\nrepetitions = 4\n{more}\n[targets.disk]\nurl = \"null:64MiB?delay=const:{delay}\"\n\
@@ -50,7 +50,7 @@ fn begun(folder: &TempDir, name: &str) -> Vec<(i64, (i64, i64), String)> {
     all
 }
 
-/// Results whose folders have equal names are called by their paths.
+/// Results whose folders have the same name are identified by their paths.
 #[test]
 fn results_with_equal_names_can_be_told_apart() {
     let folder = TempDir::new("interleave");
@@ -65,7 +65,7 @@ fn results_with_equal_names_can_be_told_apart() {
     assert!(text.contains(first), "{text}");
 }
 
-/// Each run is followed by its counterparts before the next one, all results refer to each other, and a later
+/// Each run is followed by its counterparts before the next run, all results refer to each other, and a later
 /// comparison gives the same output.
 #[test]
 fn runs_take_turns_and_are_compared_in_pairs() {
@@ -133,7 +133,8 @@ fn runs_take_turns_and_are_compared_in_pairs() {
     assert!(page.contains("a paired t-test"));
 }
 
-/// What can't be paired is refused by name before anything is opened, also by `--check`.
+/// Experiments that can't be paired are rejected, with the reason, before anything is opened; `--check` also rejects
+/// them.
 #[test]
 fn experiments_that_cannot_take_turns_are_refused() {
     let folder = folder(&[
@@ -171,7 +172,7 @@ fn experiments_that_cannot_take_turns_are_refused() {
         &["file.toml", "file.toml"],
         &["target 'disk'", "/x.img), and at least one of them"],
     );
-    check(&["a.toml"], &["--interleave needs two experiments or more"]);
+    check(&["a.toml"], &["--interleave needs two or more experiments"]);
     let several = run_within(
         brunt()
             .args(["run", "a.toml", "a.toml"])
@@ -204,7 +205,7 @@ fn experiments_that_cannot_take_turns_are_refused() {
     }
 }
 
-/// If one can't begin, the others end, and its own message is printed with its name.
+/// If one experiment can't begin, the others end, and its message is printed with its name.
 #[test]
 fn an_experiment_that_cannot_begin_ends_the_others() {
     let folder = folder(&[
@@ -228,7 +229,7 @@ fn an_experiment_that_cannot_begin_ends_the_others() {
     assert!(!folder.join("b.results").exists());
 }
 
-/// A program that is killed when the test fails.
+/// A program that is killed on drop, so also when the test fails.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -238,7 +239,7 @@ impl Drop for Killed {
     }
 }
 
-/// Ctrl-C keeps the finished runs of all, compares them, and leaves no process behind.
+/// Ctrl-C keeps the finished runs of all experiments, compares them, and leaves no process behind.
 #[test]
 fn an_interruption_keeps_what_was_measured_of_all() {
     let long = experiment("1ms", "").replace("repetitions = 4", "repetitions = 1000");
@@ -285,7 +286,7 @@ fn an_interruption_keeps_what_was_measured_of_all() {
     );
 }
 
-/// The targets of one result are compared in pairs, with the first.
+/// The targets of a single result are compared in pairs, each with the first.
 #[test]
 fn targets_of_one_result_are_compared() {
     let text = experiment("200us", "") + "[targets.slow]\nurl = \"null:64MiB?delay=const:5ms\"\n";
@@ -314,7 +315,8 @@ fn targets_of_one_result_are_compared() {
     assert!(text.contains("one.results has only one target"), "{text}");
 }
 
-/// Percentiles that only one result's experiment chose, or only the command names, come from the histograms.
+/// Percentiles that only one result's experiment chose, or that are only given on the command line, are computed from
+/// the histograms.
 #[test]
 fn percentiles_need_not_be_chosen_before_the_run() {
     let folder = folder(&[

@@ -1,5 +1,6 @@
-//! Ctrl-C at any moment of `brunt run`, and a terminal that closes: the measurements are kept, readable, and marked as
-//! incomplete; a second Ctrl-C ends the program at once. Also the rate search from a file to its answer.
+//! Ctrl-C at any moment of `brunt run`, and a terminal that closes: the measurements are kept, readable, and marked
+//! as incomplete; a second Ctrl-C ends the program at once. Also tests the rate search, from an experiment file to
+//! its result.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -15,7 +16,7 @@ use crate::support::alone;
 /// Longer than anything here takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A run in progress in its own folder; dropping this removes both, even when a test fails.
+/// A run in progress in its own folder; dropping this removes both, even if a test fails.
 struct Run {
     child: Child,
     folder: TempDir,
@@ -29,7 +30,7 @@ impl Run {
             .expect("a folder");
         let file = folder.path().join("x.toml");
         std::fs::write(&file, experiment).expect("a file");
-        // The tests may run with SIGHUP ignored (`nohup`), and programs inherit that.
+        // The tests may run with SIGHUP ignored (`nohup`), which programs inherit.
         let mut command = Command::new("env");
         command
             .arg("--default-signal=HUP")
@@ -93,7 +94,7 @@ fn summary(results: &Path) -> Value {
     serde_json::from_str(&text).expect("whole")
 }
 
-/// An experiment whose workload has `more` keys.
+/// An experiment whose workload has the additional keys `more`.
 fn experiment(url: &str, repetitions: u32, more: &str) -> String {
     format!(
         "name = \"x\"\nrepetitions = {repetitions}\n[targets.t]\nurl = \"{url}\"\n\
@@ -109,8 +110,8 @@ fn runs(summary: &Value) -> Vec<Value> {
         .clone()
 }
 
-/// Whenever it is interrupted, the program ends with status 1. The summary is well-formed, says that it is incomplete,
-/// and has every finished run; only the last run may be cut short.
+/// Whenever it is interrupted, the program ends with status 1. The summary is well-formed, marked as incomplete, and
+/// contains every finished run; only the last run may be cut short.
 #[test]
 fn an_interrupt_at_any_moment_keeps_every_finished_run() {
     let hour = "stop = { time = \"1h\" }";
@@ -160,7 +161,7 @@ fn an_interrupt_at_any_moment_keeps_every_finished_run() {
                     cut || *name == "between" || *name == "search",
                     "{name}: {made:#}"
                 );
-                // A search that was cut short has no result; on a busy machine, even a complete one may not.
+                // A search that was cut short has no result; on a busy machine, even a complete search may have none.
                 assert!(
                     *name != "search" || !cut || made["rate_found"].is_null(),
                     "{made:#}"
@@ -170,7 +171,7 @@ fn an_interrupt_at_any_moment_keeps_every_finished_run() {
     }
 }
 
-/// A SIGKILL at any moment loses no finished run, and every command reads them.
+/// A SIGKILL at any moment loses no finished run, and every command can read the finished runs.
 #[test]
 fn a_kill_at_any_moment_keeps_every_finished_run() {
     let seed = u64::from(std::process::id());
@@ -180,7 +181,7 @@ fn a_kill_at_any_moment_keeps_every_finished_run() {
         let text = experiment("memory:16MiB", 1000, "stop = { requests = 1 }");
         let mut run = Run::start(&format!("kill-{round}"), &text);
         let (log, results) = (run.results().join("runs.jsonl"), run.results());
-        // The first line is a head.
+        // The first line is a header.
         let logged = || {
             let text = std::fs::read(&log).unwrap_or_default();
             let lines = text.iter().filter(|byte| **byte == b'\n').count();
@@ -205,7 +206,7 @@ fn a_kill_at_any_moment_keeps_every_finished_run() {
         let lines = compared["lines"].as_array().expect("a list");
         assert!(!lines.is_empty(), "{compared:#}");
         brunt(&["history"]);
-        // Twice: the second time, the summary has the runs already.
+        // Do it twice: the second time, the summary already contains the runs.
         for _ in 0..2 {
             assert_eq!(brunt(&["report"])["complete"], false);
             let summary = summary(&results);
@@ -224,8 +225,8 @@ fn a_kill_at_any_moment_keeps_every_finished_run() {
 #[test]
 fn a_second_interrupt_does_not_wait_for_the_device() {
     let more = "queue_depth = 4\ndrain = \"1h\"\nstop = { time = \"1h\" }";
-    // A run that is interrupted before its first request has nothing to wait for and ends at once, with status 1: try
-    // again with a later interrupt.
+    // A run that is interrupted before its first request has nothing to wait for and ends at once, with status 1; in
+    // that case, try again with a later interrupt.
     for pause_ms in [50, 250, 1000, 5000] {
         let mut run = Run::start("twice", &experiment("memory:16MiB?delay=const:1h", 3, more));
         std::thread::sleep(Duration::from_millis(pause_ms));
@@ -253,7 +254,7 @@ fn a_closing_terminal_ends_a_run_with_its_report() {
     assert_ends_by_hangup(&mut run);
 }
 
-/// The same in a lab, where the run is the first process of its namespaces.
+/// A closing terminal also ends a run in a lab, where the run is the first process in its namespaces.
 #[test]
 fn a_closing_terminal_ends_a_run_in_a_lab() {
     let text = "name = \"x\"\nrepetitions = 3\n[lab]\nhosts = [\"client\", \"server\"]\n[lab.links.wan]\n\
@@ -266,7 +267,7 @@ fn a_closing_terminal_ends_a_run_in_a_lab() {
     assert_ends_by_hangup(&mut run);
 }
 
-/// Whether namespaces can be created here; prints why not.
+/// Whether namespaces can be created here; if not, prints why.
 fn labs_are_possible(text: &str) -> bool {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("x.toml");
@@ -317,20 +318,20 @@ fn assert_ends_by_hangup(run: &mut Run) {
     assert_eq!(left, Vec::<String>::new());
 }
 
-/// A run that has sent all its requests and waits for the last completions also obeys the first Ctrl-C.
+/// A run that has sent all of its requests and is waiting for the last completions also obeys the first Ctrl-C.
 #[test]
 fn an_interrupt_ends_the_wait_for_the_last_completions() {
     let more = "queue_depth = 4\ndrain = \"1h\"\nstop = { requests = 8 }";
     let mut run = Run::start("drain", &experiment("memory:16MiB?delay=const:1h", 1, more));
-    // Long enough to reach the drain on most machines; on others the interrupt comes earlier and still ends the run.
+    // Long enough to reach the drain on most machines; on others, the interrupt comes earlier and still ends the run.
     std::thread::sleep(Duration::from_millis(500));
     run.interrupt();
     assert_eq!(run.end().code(), Some(1));
     assert_eq!(runs(&summary(&run.results()))[0]["stopped"], "interrupted");
 }
 
-/// `--detach` prints the process and the folder and returns. The experiment continues in its own session, with its
-/// output in its folder. Mistakes are reported at once.
+/// `--detach` prints the process and the folder, and returns. The experiment continues in its own session, with its
+/// output in the results folder. Mistakes are reported at once.
 #[test]
 fn a_detached_run_continues_in_its_own_session() {
     let folder = TempDir::new().expect("a folder");
@@ -380,13 +381,13 @@ fn a_detached_run_continues_in_its_own_session() {
     );
 }
 
-/// The whole program finds the highest rate that meets a latency limit: four servers of 10 ms do 400 requests a second,
-/// and the answer is close to that.
+/// The whole program finds the highest rate that meets a latency limit: four servers with 10 ms each do 400 requests
+/// a second, and the result is close to that.
 #[test]
 fn a_rate_search_finds_the_capacity() {
-    let _alone = alone(); // Looks for the rate at which latencies grow.
-    // A busy machine can miss limits that the device would meet, but can't make it meet limits that it would miss. If
-    // the rate found is too low, repeat the search with everything slower by this factor.
+    let _alone = alone(); // Searches for the rate at which latencies grow.
+    // A busy machine can miss limits that the device would meet, but can't meet limits that the device would miss. If
+    // the rate found is too low, repeat the search with all times longer by this factor.
     let mut seen = Vec::new();
     for slower in [1, 2, 4, 8, 16] {
         let capacity = 400.0 / f64::from(slower);
@@ -409,7 +410,7 @@ fn a_rate_search_finds_the_capacity() {
         );
         let made = &runs(&summary)[0];
         let found = made["rate_found"].as_f64().unwrap_or(0.0);
-        // After half a second, a rate r is behind by (r / 400 - 1) * 500 ms: 100 ms at 480 a second.
+        // After half a second, a rate of r is behind by (r / 400 - 1) * 500 ms: 100 ms at 480 a second.
         assert!(found < 1.3 * capacity, "{found} of {capacity}");
         let rate = made["requests_per_second"].as_f64().unwrap_or(0.0);
         if found >= 0.5 * capacity && (rate / found - 1.0).abs() < 0.25 {

@@ -1,5 +1,6 @@
-//! `brunt io` from the outside: the data that it writes follows from its seed and matches `sha256sum`, data read before
-//! an error or Ctrl-C is kept and reported, and the cost of its own data processing is not attributed to the device.
+//! `brunt io` from the outside: the data that it writes depends only on the seed and matches `sha256sum`, data read
+//! before an error or Ctrl-C is kept and reported, and the cost of processing data in the program is not attributed
+//! to the device.
 
 use crate::support;
 use std::io::{Read, Write};
@@ -19,7 +20,7 @@ fn io(arguments: &[&str]) -> Command {
     command
 }
 
-/// The JSON object of a command that ends with this status, and its standard error.
+/// The JSON object and the standard error of a command that ends with this status.
 #[track_caller]
 fn run(arguments: &[&str], status: i32) -> (Value, String) {
     object(io(arguments).output().expect("brunt starts"), status)
@@ -47,7 +48,7 @@ fn sha256sum(path: &Path) -> String {
     String::from_utf8_lossy(&output.stdout)[..64].to_string()
 }
 
-/// The data of a seed never changes, whatever the size and number of requests.
+/// The data for a seed never changes, whatever the size and number of requests.
 #[test]
 fn contents_follow_from_the_seed() {
     for (seed, sum) in [
@@ -183,7 +184,7 @@ fn a_failed_read_keeps_the_data_before_the_error() {
         (&said["complete"], &said["sha256"], &said["errors"]),
         (&false.into(), &Value::Null, &1.into())
     );
-    // Without an output file there is no hole to leave.
+    // Without an output file, no hole can be left.
     let (said, _) = run(&["read", url, "--depth", "4"], 1);
     assert_eq!(
         (&said["requests"], &said["complete"]),
@@ -197,7 +198,7 @@ fn a_failed_read_keeps_the_data_before_the_error() {
             &"at 4096: medium error at block 8".into()
         )
     );
-    // Requests that all fail have no rate.
+    // If all requests fail, there is no rate.
     let (said, _) = run(&["read", "memory:1MiB?fault=errno:EIO", "--count", "5"], 1);
     assert_eq!(
         (&said["errors"], &said["iops"], &said["latency_us"]),
@@ -292,7 +293,7 @@ fn an_interrupt_keeps_the_results_so_far() {
     drop(input);
 }
 
-/// The program's own work on the data is reported, and not counted as the device's latency.
+/// The program's own work on the data is reported, and not counted as latency of the device.
 #[test]
 fn the_cost_of_the_data_is_reported_separately() {
     let (sum, _) = run(&["read", "null:32MiB", "--bs", "64k"], 0);
@@ -318,8 +319,8 @@ fn the_cost_of_the_data_is_reported_separately() {
     );
 }
 
-/// A target that serves another target's LUN through a cache with a log: written data is there, even after the cache
-/// was killed and restarted.
+/// A target serves another target's LUN through a cache with a log: written data is there, even after the cache was
+/// killed and restarted.
 #[test]
 fn a_target_fronts_another_ones_lun_through_a_cache() {
     let folder = TempDir::new("io-near");

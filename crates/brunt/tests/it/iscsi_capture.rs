@@ -1,5 +1,6 @@
 //! Checks `brunt analyze` on iSCSI traffic against tshark. The traffic goes through a relay that records both
-//! directions. It needs no privileges, and the packets are those that a tap between initiator and target would show.
+//! directions. The relay needs no privileges, and the packets are those that a tap between initiator and target would
+//! show.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -17,14 +18,14 @@ use serde_json::Value;
 const PORT: u16 = 3260;
 const DIGESTS: &str = "?header_digest=crc32c&data_digest=crc32c";
 
-/// Recorded traffic: connection, whether it came from the target, bytes.
+/// Recorded pieces of traffic: connection, whether the piece came from the target, bytes.
 type Record = Arc<Mutex<Vec<(u16, bool, Vec<u8>)>>>;
 
-/// Copies one direction until end of stream, and records it.
+/// Copies one direction until the end of the stream, and records it.
 fn copy(connection: u16, back: bool, mut from: TcpStream, mut to: TcpStream, record: &Record) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(len @ 1..) = from.read(&mut buffer) {
-        // Recorded before forwarding, so that a reply can't precede its request.
+        // Record before forwarding, so that a reply can't precede its request.
         record
             .lock()
             .unwrap()
@@ -36,7 +37,7 @@ fn copy(connection: u16, back: bool, mut from: TcpStream, mut to: TcpStream, rec
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// A port that forwards to `target`, with its record.
+/// Opens a port that forwards to `target`; returns its address and the recorded traffic.
 fn relay(target: SocketAddr) -> (SocketAddr, Record) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -57,7 +58,8 @@ fn relay(target: SocketAddr) -> (SocketAddr, Record) {
     (address, record)
 }
 
-/// Writes the recorded traffic as packets with at most `segment` bytes of data; only those that `keep` accepts.
+/// Writes the recorded traffic as packets with at most `segment` bytes of data, omitting those that `keep` doesn't
+/// accept.
 fn write_pcap(record: &Record, segment: usize, keep: impl Fn(usize) -> bool, path: &Path) {
     let mut file: Vec<u8> = Vec::new();
     for word in [0xa1b2_3c4du32, 2 | 4 << 16, 0, 0, 1 << 18, 1] {
@@ -109,7 +111,7 @@ fn packet(connection: u16, back: bool, [seq, ack]: [u32; 2], data: &[u8]) -> Vec
     packet
 }
 
-/// Reads and writes of our initiator, of several sizes and orders, on our target.
+/// Reads and writes by Brunt's initiator, in several sizes and orders, on a Brunt target.
 fn traffic(options: &str) -> Record {
     let target = Target::start(&["--lun", "memory:16MiB", "--lun", "memory:16MiB,block=4096"]);
     let (address, record) = relay(target.address());
@@ -177,7 +179,7 @@ fn calls(report: &Value, name: &str) -> u64 {
         .map_or(0, |row| row["calls"].as_u64().unwrap())
 }
 
-/// Every command, its blocks and its response match those that tshark sees, with and without digests, whatever the
+/// The blocks and the response of every command match what tshark decodes, with and without digests, whatever the
 /// packet size.
 #[test]
 fn commands_equal_tsharks() {
@@ -206,7 +208,7 @@ fn commands_equal_tsharks() {
                     + ledger("bytes_unclaimed"),
                 0
             );
-            // Opening a device also looks for a partition table.
+            // Opening a device also makes requests, to look for a partition table.
             assert!(calls(&report, "SCSI READ") >= 250 && calls(&report, "SCSI WRITE") == 48);
             // Blocks, command by command.
             let trace = folder.join(&format!("trace-{segment}-{}", options.len()));
@@ -219,7 +221,7 @@ fn commands_equal_tsharks() {
                 120,
             );
             let rows = commands_of(&trace);
-            // tshark shows short addresses as numbers, and long ones as bytes.
+            // tshark shows short addresses as decimal numbers, and long addresses as bytes.
             let short = tshark(&path, "iscsi", "scsi_sbc.rdwr10.lba")
                 .into_iter()
                 .map(|lba| lba.parse().unwrap());
@@ -242,10 +244,10 @@ fn commands_equal_tsharks() {
 /// A command's blocks and bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
-    /// `None` if a command names no blocks.
+    /// `None` if a command specifies no blocks.
     lba: Option<i64>,
     blocks: i64,
-    /// Bytes of captured data, if the command moves blocks.
+    /// Bytes of captured data, if the command transfers blocks.
     bytes: i64,
 }
 
@@ -275,7 +277,7 @@ fn commands_of(trace: &Path) -> BTreeMap<(String, usize), Row> {
 /// A case's name, the packets to keep, and the minimum percentage of commands to find.
 type Case = (&'static str, fn(usize) -> bool, usize);
 
-/// After losses, and in a session that began before the capture, commands are found again, and none is invented.
+/// After losses, and in a session that began before the capture, commands are recognized again, and none is invented.
 #[test]
 fn commands_are_found_again_after_losses_and_late_starts() {
     let folder = TempDir::new("iscsi-losses");

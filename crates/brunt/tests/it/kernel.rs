@@ -1,11 +1,11 @@
 //! The unmodified Linux initiator in a virtual machine: Debian's kernel and open-iscsi, booted by
-//! `tools/kernel-initiator.sh`, log in to our target with CHAP and CRC32C digests and use a file system on it.
+//! `tools/kernel-initiator.sh`, log in to Brunt's target with CHAP and CRC32C digests and use a file system on it.
 
 use crate::support::guest::{Guest, ready};
 use crate::support::{CHAP, TARGET_NAME, Target, TempDir, busy};
 
-/// Login for every test: CHAP, digests, and a session that survives two minutes without the target, with a ping every
-/// second to notice its absence.
+/// Login settings for every test: CHAP, digests, and a session that survives two minutes without the target and
+/// detects its absence with a ping every second.
 const LOGIN: &str = r#"
 set -e
 session() { iscsiadm -m node -T "$TARGET" -p "$PORTAL" "$@"; }
@@ -40,7 +40,8 @@ fn secret() -> String {
     format!("{}:{}", CHAP.0, CHAP.1)
 }
 
-/// CHAP and digests; a file system is created, filled, and checked by fsck, and has the same checksum after a remount.
+/// With CHAP and digests, a file system is created, filled, and checked by fsck, and has the same checksum after a
+/// remount.
 #[test]
 fn a_file_system_has_the_same_checksum_after_a_remount() {
     let _busy = busy(); // An emulated guest keeps a core busy.
@@ -74,8 +75,8 @@ session --logout
     );
 }
 
-/// The target is killed with SIGKILL while the guest writes, and restarted on the same port. The session recovers by
-/// itself, the writes continue, and the checksum holds.
+/// The target is killed with SIGKILL while the guest is writing, and restarted on the same port. The session recovers
+/// by itself, the writes continue, and the checksum is correct.
 #[test]
 fn the_session_recovers_from_a_kill() {
     let _busy = busy(); // An emulated guest keeps a core busy.

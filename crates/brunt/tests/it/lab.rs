@@ -1,6 +1,6 @@
 //! A lab as `brunt run` creates it: a run killed at any moment leaves nothing behind, and an undisturbed run completes.
 //!
-//! The rule: a run's processes are found by a mark in their environment, which all of them inherit, so that concurrent
+//! The rule: a run's processes are found by a mark in their environment, which all of them inherit, so concurrent
 //! tests don't interfere.
 
 use crate::support;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use brunt_core::random::Random;
 
 const MARK: &str = "BRUNT_LAB_TEST";
-/// How long the kernel may take to remove everything, and a run to start its target; a busy machine is slow.
+/// How long the kernel may take to remove everything, and a run may take to start its target; a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 const KILLS: u64 = 20;
 /// Number of concurrent runs.
 const TOGETHER: u64 = 5;
 const SEED: u64 = 2026;
-/// The outer process, the inner process and the target: with fewer there is nothing to leave behind.
+/// Number of processes of a complete run: the outer process, the inner process and the target.
 const WHOLE: usize = 3;
 /// See [`start`].
 const BY_AGENT: &str = "-by-agent";
@@ -41,8 +41,8 @@ queue_depth = 4
 stop = { time = "TIME" }
 "#;
 
-/// One of each kind that could be left behind: a CPU hog, locked memory, a target that is frozen or was just restarted,
-/// and a fault in it that is injected again after the restart.
+/// One fault of each kind that could be left behind: a CPU hog, locked memory, a target that is frozen or was just
+/// restarted, and a fault in the target that is injected again after the restart.
 const FAULTS: &str = r#"
 [[fault]]
 target = "remote"
@@ -86,7 +86,7 @@ fn start(folder: &Path, mark: &str, time: &str, faults: &str) -> Child {
         .unwrap()
 }
 
-/// Process ids and network namespaces of everything that belongs to a run.
+/// The process ids and network namespaces of everything that belongs to a run.
 fn remains(mark: &str) -> Vec<(u32, String)> {
     let wanted = format!("{MARK}={mark}");
     let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net"));
@@ -103,7 +103,8 @@ fn remains(mark: &str) -> Vec<(u32, String)> {
         .collect()
 }
 
-/// The number of processes once it has been stable for a while: the process that starts a lab ends after it.
+/// The number of processes once it has been stable for a while, because the process that starts a lab ends after the
+/// lab is up.
 fn settled(mark: &str) -> usize {
     let (mut count, mut same) = (remains(mark).len(), 0);
     while same < 20 {
@@ -115,7 +116,7 @@ fn settled(mark: &str) -> usize {
     count
 }
 
-/// Whether a run is possible here; prints why not.
+/// Whether a run is possible here; if not, prints why.
 fn may_run(folder: &Path) -> bool {
     let child = start(
         folder,
@@ -142,8 +143,8 @@ fn may_run(folder: &Path) -> bool {
     false
 }
 
-/// A run in a lab completes. A run whose outer or inner process is killed at a random moment leaves no process behind,
-/// and so no namespace, link or target.
+/// A run in a lab completes. A run whose outer or inner process is killed at a random moment leaves no process
+/// behind, and therefore no namespace, link or target.
 #[test]
 fn killed_runs_leave_nothing_behind() {
     let scratch = tempfile::tempdir().unwrap();
@@ -175,7 +176,7 @@ fn killed_runs_leave_nothing_behind() {
     );
 }
 
-/// An external command runs on a host of the lab, finds the served target, sees the configured delay, and its exit
+/// An external command runs on a host of the lab, finds the served target, and sees the configured delay; its exit
 /// status is passed on.
 #[test]
 fn an_external_command_runs_on_a_host_of_the_lab() {
@@ -213,8 +214,8 @@ fn an_external_command_runs_on_a_host_of_the_lab() {
     );
 }
 
-/// Starts a run, kills it after `moment` (counted from when all its processes exist if `whole`), and waits until
-/// nothing is left; returns the number of its processes.
+/// Starts a run, kills it after `moment` (if `whole`, counted from when all its processes exist), and waits until
+/// nothing is left; returns the number of processes of the run.
 fn kill_at(folder: &Path, mark: &str, moment: Duration, whole: bool, inner: bool) -> usize {
     let mut child = start(folder, mark, "10m", FAULTS);
     let since = Instant::now();
@@ -229,7 +230,7 @@ fn kill_at(folder: &Path, mark: &str, moment: Duration, whole: bool, inner: bool
     let outer = child.id();
     let seen = remains(mark).len();
     let victim = match inner {
-        // Any other process: the first process of the namespaces, or a target.
+        // Any other process: the first process in the namespaces, or a target.
         true => remains(mark)
             .into_iter()
             .map(|(pid, _)| pid)
@@ -293,8 +294,8 @@ fn is_gone(mark: &str) {
     }
 }
 
-/// A lab exists until it is removed. Any number of commands can run on its hosts, with input and status passed on; it
-/// is found by name, and error messages list the running labs.
+/// A lab exists until it is removed. Any number of commands can run on its hosts, with input and status passed on;
+/// the lab is found by name, and error messages list the running labs.
 #[test]
 fn a_lab_runs_commands_until_it_is_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -335,7 +336,7 @@ fn a_lab_runs_commands_until_it_is_removed() {
         fastest >= 60_000.0,
         "a round trip of 60 ms took {fastest} us"
     );
-    // A change on the fly: the round trip becomes 80 ms, and 60 ms again.
+    // Change a link on the fly: the round trip becomes 80 ms, then 60 ms again.
     let fastest = || {
         let script =
             format!("{brunt} --json io read \"$BRUNT_TARGET_REMOTE\" --bs 4k --depth 1 --count 3");
@@ -416,7 +417,7 @@ fn a_lab_runs_commands_until_it_is_removed() {
         "{named:?}"
     );
 
-    // A mount on a host is visible there, also to later commands.
+    // A mount on a host is visible there, including to later commands.
     let place = folder.path().join("place");
     fs::create_dir(&place).unwrap();
     let place = place.to_str().unwrap();
@@ -477,8 +478,8 @@ fn a_lab_runs_commands_until_it_is_removed() {
     );
 }
 
-/// A lab whose process is killed takes everything with it, including commands that run in it; its leftovers in the
-/// folder of labs are removed at the next listing. A command ends with the process that runs it.
+/// When the process that holds a lab is killed, everything in the lab ends, including commands; the files that remain
+/// in the folder of labs are removed at the next listing. A command ends with the process that runs it.
 #[test]
 fn killed_labs_leave_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
@@ -545,7 +546,7 @@ fn killed_labs_leave_nothing_behind() {
         .unwrap()
         .count();
     assert_eq!(left, 3, "a killed lab cannot remove its files");
-    // A killed process keeps its files until all of its memory and namespaces are torn down.
+    // A killed process keeps its files until all of its memory and namespaces have been torn down.
     let since = Instant::now();
     loop {
         let list = lab(&["list"]).output().unwrap();

@@ -1,5 +1,5 @@
-//! `brunt lake`: whatever happens to a compaction, a reader finds every row of a trace exactly once at any time; and a
-//! lake gives the same answers as its traces.
+//! `brunt lake`: whatever happens to a compaction, a reader finds every row of a trace exactly once at any time, and
+//! a lake gives the same answers as its traces.
 
 use crate::support;
 use std::collections::BTreeMap;
@@ -20,9 +20,10 @@ use serde_json::Value;
 
 /// The first id of the second pipeline.
 const SECOND: i64 = 1 << 48;
-/// Rows that each pipeline writes at once. Readers that decode every row take most of the time of these tests.
+/// Number of rows that each pipeline writes at once. It is small because readers that decode every row take most of
+/// the time of these tests.
 const ROWS_AT_ONCE: i64 = 10;
-/// Rows with which the compactions begin.
+/// Number of rows at which the compactions begin.
 const ROWS_BEFORE: i64 = 40 * ROWS_AT_ONCE;
 /// Time of the first request: 2026-11-25 15:59:00.
 const START_NS: i64 = 1_795_622_340_000_000_000;
@@ -77,7 +78,7 @@ fn compact(folder: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// Adds a row with `id` in the id columns, a time derived from it, and plausible values in all others.
+/// Adds a row with `id` in the id columns, a time derived from `id`, and plausible values in all other columns.
 fn put_row(rows: &mut Batch, table: &'static Table, id: i64) {
     let time = START_NS + (id % SECOND) * 700_000_000;
     let mut row = rows.row();
@@ -97,8 +98,8 @@ fn put_row(rows: &mut Batch, table: &'static Table, id: i64) {
     row.end();
 }
 
-/// Writes a trace like a capture does, with two pipelines whose parts grow and are closed, until `stop`. `written` is
-/// the number of rows of each pipeline on disk.
+/// Writes a trace as a capture does, with two pipelines whose parts grow and are completed, until `stop`. `written`
+/// counts the rows of each pipeline that are on disk.
 fn write_trace(folder: &Path, written: &[AtomicI64; 2], stop: &AtomicBool) {
     let lock = WriterLock::take(folder).expect("nobody else writes");
     let mut notes =
@@ -176,7 +177,7 @@ fn look(folder: &Path, table: &'static Table, written: &[AtomicI64; 2], what: &s
     check_ids(ids, at_least, what);
 }
 
-/// The same, counted by DuckDB.
+/// Like [`look`], but the ids are counted by DuckDB.
 fn look_by(duckdb: &Duckdb, folder: &Path, written: &[AtomicI64; 2]) {
     let at_least = written
         .each_ref()
@@ -198,7 +199,7 @@ fn look_by(duckdb: &Duckdb, folder: &Path, written: &[AtomicI64; 2]) {
     }
 }
 
-/// A compaction is killed at random instants while a capture writes and readers count: no row is ever missing or
+/// A compaction is killed at random moments while a capture writes and readers count: no row is ever missing or
 /// duplicated. Once it completes, reading the plain files also finds each row once.
 #[test]
 fn a_killed_compaction_loses_no_row_while_a_capture_writes() {
@@ -272,7 +273,7 @@ fn a_killed_compaction_loses_no_row_while_a_capture_writes() {
     }
 }
 
-/// Starts a program and kills it at a random instant within `longest_us`; `false` if it had already ended. The time
+/// Starts a program and kills it at a random moment within `longest_us`; `false` if it had already ended. That time
 /// adapts to the program's duration: it shrinks after an early end, and grows after a kill.
 fn is_killed(command: &mut Command, random: &mut Random, longest_us: &mut u64) -> bool {
     let mut child = command
@@ -296,9 +297,9 @@ fn is_killed(command: &mut Command, random: &mut Random, longest_us: &mut u64) -
     }
 }
 
-/// A trace is added to a lake repeatedly while its capture writes, with kills at random instants and occasional
-/// compactions. At every check, each row is there once, without holes, and no row has disappeared; in the end all are
-/// there.
+/// A trace is added to a lake repeatedly while its capture writes, with kills at random moments and occasional
+/// compactions. At every check, each row exists once, without gaps, and no row has disappeared; in the end, all rows
+/// exist.
 #[test]
 fn killed_additions_of_a_running_capture_lose_no_row() {
     let (folder, mut random) = (TempDir::new("lake-added"), Random::new(seed()));
@@ -394,7 +395,8 @@ fn analyzed(folder: &Path) -> Value {
     .expect("a report")
 }
 
-/// A compacted trace gives the same analysis as before; added to a lake under two names, everything appears twice.
+/// A compacted trace gives the same analysis as before; if it is added to a lake under two names, everything appears
+/// twice.
 #[test]
 fn a_lake_gives_the_same_answers_as_its_traces() {
     let folder = TempDir::new("lake-answers");
@@ -485,8 +487,8 @@ fn parquet_files(folder: &Path) -> BTreeMap<PathBuf, u64> {
     files
 }
 
-/// A lake whose catalog is missing, has lost an entry, or lacks a part is refused by every command, and none deletes
-/// anything.
+/// A lake whose catalog is missing, has lost an entry, or lacks a part is rejected by every command, and no command
+/// deletes anything.
 #[test]
 fn a_lake_without_its_catalog_is_left_alone() {
     let folder = TempDir::new("lake-lost");
@@ -548,7 +550,7 @@ fn a_lake_without_its_catalog_is_left_alone() {
     succeed(brunt().args(arguments("compact")), 60);
 }
 
-/// An engine wouldn't notice changed bytes in a part, so it doesn't get that part, which is named.
+/// An engine wouldn't notice changed bytes in a part, so it isn't given that part, and a message names the part.
 #[test]
 fn changed_bytes_do_not_change_answers() {
     let Some(duckdb) = Duckdb::find() else {
@@ -578,7 +580,7 @@ fn changed_bytes_do_not_change_answers() {
     assert_eq!(ask().stdout, right.stdout);
 }
 
-/// Traces that can't be added are refused by name, and damaged files are left in place.
+/// Traces that can't be added are rejected by name, and damaged files are left in place.
 #[test]
 fn traces_that_cannot_be_added_are_refused_by_name() {
     let folder = TempDir::new("lake-refusals");
@@ -663,8 +665,8 @@ fn traces_that_cannot_be_added_are_refused_by_name() {
     );
 }
 
-/// Files that a reader holds stay on disk until it is done, however often the trace is compacted; only one compaction
-/// runs at a time.
+/// Files that a reader uses stay on disk until the reader is done, however often the trace is compacted; only one
+/// compaction runs at a time.
 #[test]
 fn parts_stay_for_readers() {
     let folder = TempDir::new("lake-readers");
@@ -687,7 +689,7 @@ fn parts_stay_for_readers() {
     assert!(parts.iter().all(|part| !part.path.exists()), "{parts:?}");
 }
 
-/// Commands that leave a part alone still name it if it has changed.
+/// Commands that leave a part alone still report it if it has changed.
 #[test]
 fn every_command_names_a_part_with_a_changed_byte() {
     let folder = TempDir::new("lake-changed");

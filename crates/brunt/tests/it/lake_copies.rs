@@ -1,5 +1,5 @@
-//! `brunt lake repeat` and `brunt lake manifest`: a lake of copies of a trace has each row once per copy, and each
-//! table's log lists the files of the catalog.
+//! `brunt lake repeat` and `brunt lake manifest`: a lake made of copies of a trace has each row once per copy, and
+//! each table's log lists the files in the catalog.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn operations(folder: &Path) -> (BTreeMap<String, u64>, Vec<i64>, Vec<i64>) {
     (counts, ids, times)
 }
 
-/// Each of three copies has all operations, with separate ids; only times and ids differ.
+/// Each of three copies contains all operations, with separate ids; only times and ids differ.
 #[test]
 fn each_copy_has_all_operations_and_the_log_lists_its_files() {
     let folder = TempDir::new("lake-copies");

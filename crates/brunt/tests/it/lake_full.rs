@@ -1,13 +1,13 @@
-//! `brunt lake` on a full disk: it reports that, loses nothing, removes half-written files, and continues once there is
-//! space.
+//! `brunt lake` on a full disk: it reports that the disk is full, loses nothing, removes half-written files, and
+//! continues once there is space.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::support::{TempDir, brunt, root, run_within, skip, succeed};
 
-/// On a tmpfs of 4 MiB filled except for a few KiB, more of them each time; then with enough space. Each line has the
-/// free space, the command's status, and the trace's answers afterwards.
+/// Runs the command on a tmpfs of 4 MiB with only a few KiB free, more each time, and finally with enough space. Each
+/// line of output has the free space, the command's status, and the trace's answers afterwards.
 const SCRIPT: &str = r#"
     disk=$1 brunt=$2 trace=$3 before=$4 makes=$5 said=$6; shift 6
     mount -t tmpfs -o size=4m none "$disk" || exit 77
@@ -28,7 +28,7 @@ const SCRIPT: &str = r#"
     echo "room $? $(answers) $(find . -name '*.open' | wc -l)"
 "#;
 
-/// Runs a command of `brunt lake` on the disk; `makes` is the folder that it creates, if any.
+/// Runs a `brunt lake` command on the disk; `makes` is the folder that it creates, if any.
 fn check(folder: &TempDir, trace: &Path, name: &str, makes: &str, words: &[&str]) -> bool {
     let (disk, before) = (folder.join("disk"), folder.join("before"));
     std::fs::create_dir_all(&disk).expect("a folder");

@@ -1,9 +1,9 @@
-//! libiscsi's conformance suite against our target: Debian 12's 1.19 and, if installed, Debian 13's 1.20, on LUNs of
-//! every shape that the tests need.
+//! libiscsi's conformance suite against Brunt's target: Debian 12's 1.19 and, if installed, Debian 13's 1.20, on LUNs
+//! of every shape that the tests need.
 //!
-//! The suite counts a skipped test as passed, and prints most skips only with `-V`. These tests read each result from
-//! the verbose output and compare it with [`ALLOWED`], which gives the reason for each test that doesn't pass. A line
-//! of that table that is no longer needed also fails the test.
+//! The suite counts skipped tests as passed, and prints most skips only with `-V`. These tests read each result from
+//! the verbose output and compare it with [`ALLOWED`], which gives the reason for each test that doesn't pass. An
+//! entry in that table that is no longer needed also fails the test.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,12 +15,12 @@ use crate::support::{CHAP, Target, need, root, run_within, skip};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Passed,
-    /// The test ended, but skipped something.
+    /// The test ended, but skipped some steps.
     Skipped,
     Failed,
 }
 
-/// Tests that don't pass: shape of the run, test or whole suite, reason.
+/// Tests that don't pass: shape of the LUN, test or whole suite, reason.
 const ALLOWED: &[(&str, &str, &str)] = &[
     // A removable, thin, writable LUN without CHAP: everything runs except tests that need the opposite.
     (
@@ -223,8 +223,8 @@ fn covers(pattern: &str, test: &str) -> bool {
     }
 }
 
-/// Lists problems in `results`: tests that failed without a listed reason, and listed reasons that no test of this run
-/// needed. `all` means that the run included every test.
+/// Lists problems in `results`: tests that failed without a listed reason, and listed reasons that no test in this
+/// run needed. `all` means that the run included every test.
 fn complaints(shape: &str, results: &Results, all: bool) -> Vec<String> {
     let lines = || ALLOWED.iter().filter(|(of, _, _)| *of == shape);
     let mut complaints = Vec::new();
@@ -261,7 +261,7 @@ enum Release {
 }
 
 impl Release {
-    /// The program and its number of tests; `None` if it isn't installed.
+    /// The suite's program and its number of tests; `None` if it isn't installed.
     fn find(self) -> Option<(PathBuf, usize)> {
         match self {
             Release::Debian12 => Some((need("iscsi-test-cu", "libiscsi-bin")?, 230)),
@@ -282,8 +282,8 @@ impl Release {
     }
 }
 
-/// Runs the tests of the suite against a target with one LUN of `shape`, over two portals, or over one for the shape
-/// 'alone'.
+/// Runs the tests of the suite against a target with one LUN of `shape`, over two portals (for the shape 'alone',
+/// over one).
 fn conform(release: Release, shape: &str, lun: &str, more: &[&str], suite: &[&str]) {
     let Some((program, count)) = release.find() else {
         return;
@@ -345,7 +345,7 @@ fn conform(release: Release, shape: &str, lun: &str, more: &[&str], suite: &[&st
     );
 }
 
-/// Large enough for the largest copy, and erased slowly enough for resets to interrupt it.
+/// Large enough for the largest copy, and sanitized slowly enough for resets to interrupt it.
 const THIN: &str = "memory:512MiB,thin,removable,sanitize=80MiB";
 const EVERYTHING: &[&str] = &["--allow-sanitize", "--test=ALL"];
 
@@ -361,7 +361,7 @@ fn a_thin_removable_lun_passes_the_suite_of_debian_13() {
     conform(Release::Debian13, "thin-1.20", THIN, &[], EVERYTHING);
 }
 
-/// A thick LUN on a fixed medium reports that, and passes everything else.
+/// A thick LUN on a fixed medium identifies itself as such, and passes all other tests.
 #[test]
 fn a_thick_lun_passes_all_but_unmap() {
     conform(
@@ -373,7 +373,7 @@ fn a_thick_lun_passes_all_but_unmap() {
     );
 }
 
-/// A read-only LUN refuses every write, and can be read.
+/// A read-only LUN rejects every write, and can be read.
 #[test]
 fn a_read_only_lun_refuses_every_write() {
     let tests = "--test=ALL.ReadOnly,ALL.Read6,ALL.Read10,ALL.Read12,ALL.Read16,ALL.Inquiry,ALL.ReadCapacity16";
@@ -386,8 +386,8 @@ fn a_read_only_lun_refuses_every_write() {
     );
 }
 
-/// The tests that 1.20 skips after one that ends their shared session, the test disturbed by a leftover reservation,
-/// and the test that ALL omits.
+/// The tests that 1.20 skips after a test that ends their shared session, the test disturbed by a leftover
+/// reservation, and the test that ALL omits.
 #[test]
 fn tests_that_need_their_own_session_pass_alone() {
     for test in ["LUNResetSimpleAsync", "LogoutDuringIOAsync"] {
@@ -400,7 +400,7 @@ fn tests_that_need_their_own_session_pass_alone() {
             &[&test],
         );
     }
-    // Part of 1.20, but not of ALL.
+    // These tests are in 1.20, but not included in ALL.
     conform(
         Release::Debian13,
         "alone",
@@ -408,7 +408,7 @@ fn tests_that_need_their_own_session_pass_alone() {
         &[],
         &["--test=SCSI.ReportLUNs"],
     );
-    // Eight seconds of erasing, for the resets to interrupt; then the suite sleeps for 60.
+    // Sanitizing takes eight seconds, so that resets can interrupt it; afterwards, the suite sleeps for 60.
     let lun = "memory:64MiB,thin,removable,sanitize=8MiB";
     conform(
         Release::Debian12,
@@ -419,7 +419,7 @@ fn tests_that_need_their_own_session_pass_alone() {
     );
 }
 
-/// The allocation map with physical blocks equal to logical ones (`docs/conformance.md` says why).
+/// Checks the allocation map with physical blocks as large as logical ones (`docs/conformance.md` says why).
 #[test]
 fn the_allocation_map_is_right_with_equal_block_sizes() {
     let lun = "memory:512MiB,thin,block=4096";
@@ -432,7 +432,7 @@ fn the_allocation_map_is_right_with_equal_block_sizes() {
     );
 }
 
-/// Everything behind CHAP, and the negotiation of CHAP itself.
+/// All tests with CHAP, and the negotiation of CHAP itself.
 #[test]
 fn the_suite_passes_behind_chap() {
     let secret = format!("{}:{}", CHAP.0, CHAP.1);

@@ -1,5 +1,5 @@
-//! Links of a lab as an experiment sees them: a link fault that happens on time, is proven, takes effect and ends; one
-//! that doesn't happen; and storage behind several links.
+//! Links of a lab as an experiment sees them: a link fault that happens on time, is proven, takes effect and ends; a
+//! link fault that doesn't happen; and storage behind several links.
 
 use crate::support;
 use std::process::Command;
@@ -7,10 +7,10 @@ use std::process::Command;
 use crate::support::{TempDir, alone, run_within};
 use serde_json::Value;
 
-/// The summary of an experiment, or its error output; `None`, with a message, if no lab can be created.
+/// The summary of an experiment, or its error output; `None`, with a message, if a lab can't be created.
 fn run(name: &str, text: &str) -> Option<Result<Value, String>> {
     let folder = TempDir::new(name);
-    // Each packet is early or late by the jitter, and late twice as often: a delay is judged by the median, which would
+    // Jitter makes each packet early or late, and late twice as often: a delay is judged by the median, which would
     // be arbitrary with two equal halves.
     std::fs::write(folder.join("two.dist"), "-8192 8192 8192\n").expect("a file");
     let mut command: Command = support::experiment(&folder, text);
@@ -27,12 +27,12 @@ fn run(name: &str, text: &str) -> Option<Result<Value, String>> {
     Some(Ok(serde_json::from_slice(&output.stdout).expect("JSON")))
 }
 
-/// An experiment with a fault of a link from 1 s to 1.8 s of 4 s, with all times multiplied by `slower`.
+/// An experiment of 4 s with a link fault from 1 s to 1.8 s, with all times multiplied by `slower`.
 fn experiment(link: &str, set: &str, slower: u32) -> String {
     with_fault(link, &format!("link = \"wan\"\nset = {{ {set} }}"), slower)
 }
 
-/// The same with any fault.
+/// An experiment with any fault, with all times multiplied by `slower`.
 fn with_fault(link: &str, fault: &str, slower: u32) -> String {
     let ms = |ms: u32| ms * slower;
     format!(
@@ -53,7 +53,7 @@ fn of_only_run<'a>(summary: &'a Value, key: &str) -> &'a Value {
     &summary["points"][0]["runs"][0][key]
 }
 
-/// The MTU of links and options of a target's URL are axes: runs use the configured values, and points record the
+/// The MTU of links and the options in a target's URL are axes: runs use the configured values, and points record the
 /// granted ones.
 #[test]
 fn mtus_and_url_options_are_axes() {
@@ -117,8 +117,8 @@ fn mtus_and_url_options_are_axes() {
     check("[9000, 1500]", "[9000, 150]", &["write 576 to 9000"]);
 }
 
-/// Connections use the experiment's congestion control, and it is recorded; without a setting, the kernel's is
-/// recorded. One that the kernel lacks is refused at its key.
+/// Connections use the experiment's congestion control, and it is recorded; without a setting, the kernel's default
+/// is recorded. If the kernel lacks it, the error points to its key.
 #[test]
 fn congestion_control_is_recorded() {
     let text = |congestion: &str| {
@@ -167,21 +167,21 @@ fn congestion_control_is_recorded() {
     );
 }
 
-/// A temporary change of a link is proven to happen and to end, with its real times; the rate falls within its band and
-/// recovers.
+/// A temporary change to a link is proven to happen and to end, with its real times; the rate falls to the expected
+/// range and recovers.
 #[test]
 fn a_link_fault_takes_effect_and_ends() {
     let _alone = alone(); // Compares rates.
-    // The setting, how the probe describes it, and the minimum drop of the rate: eight outstanding requests with 10 ms
-    // each way are at most 400 requests a second; 100 under the delay; 120 on a line of 4 Mb/s.
+    // The setting, how the probe describes it, and the minimum drop in the rate: eight outstanding requests with 10
+    // ms each way are at most 400 requests a second; 100 with the additional delay; 120 at 4 Mb/s.
     'cases: for (set, shown, depth) in [
         ("delay = \"40ms\"", "median latency", 0.4),
         ("rate = \"4Mb/s\"", "packet trains at", 0.4),
         ("loss = 0.1", "missing", 0.3),
     ] {
         let mut instead = String::new();
-        // On a busy machine a fault may come too late, or the rate may be low before it or not recover, whatever the
-        // link does: then repeat with more time for everything.
+        // On a busy machine, a fault may come too late, or the rate may be low before it or not recover, whatever the
+        // link does; then repeat with more time for everything.
         for slower in [1, 1, 2, 4, 8] {
             let Some(result) = run("felt", &experiment("delay = \"10ms\"", set, slower)) else {
                 return;
@@ -240,7 +240,7 @@ fn a_link_fault_takes_effect_and_ends() {
     }
 }
 
-/// A fault of one direction affects only what one host sends.
+/// A fault in one direction affects only what one host sends.
 #[test]
 fn a_fault_of_one_direction_leaves_the_other_unchanged() {
     let _alone = alone(); // Compares rates.
@@ -284,8 +284,8 @@ fn a_fault_of_one_direction_leaves_the_other_unchanged() {
     panic!("{instead}");
 }
 
-/// The only fault and the only link of a run with this fault, if it happened on time. On a busy machine, the run is
-/// repeated with up to eight times the time; other results are printed.
+/// The only fault and the only link of a run with this fault, if the fault happened on time. On a busy machine, the
+/// run is repeated with times up to eight times as long; other results are printed.
 fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
     let mut instead = String::new();
     for slower in [1, 2, 4, 8] {
@@ -317,7 +317,7 @@ fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
     panic!("{fault} was never there in its time: {instead}");
 }
 
-/// All other keys of a link work in a fault, in one direction and in both, including a delay table from a file in the
+/// All other link keys work in a fault, in one direction and in both, including a delay table from a file in the
 /// experiment's folder.
 #[test]
 fn every_other_key_of_a_link_works_in_a_fault() {
@@ -350,7 +350,7 @@ fn every_other_key_of_a_link_works_in_a_fault() {
     }
 }
 
-/// Both hosts notice that they are partitioned for a while, over the link in both directions, and the load reaches its
+/// Two hosts detect that they are partitioned for a while, over the link in both directions, and the load reaches its
 /// target again afterwards.
 #[test]
 fn a_partition_is_noticed_by_both_hosts_and_ends() {
@@ -386,7 +386,7 @@ fn a_partition_is_noticed_by_both_hosts_and_ends() {
     assert!(seen["cost"]["drop"].as_f64() > Some(0.2), "{seen}");
 }
 
-/// Connections reset in one host's name are counted by the other host, and re-established.
+/// Connections reset in the name of one host are counted by the other host, and re-established.
 #[test]
 fn reset_connections_are_counted_and_reestablished() {
     for (from, to, way) in [("server", "client", "back"), ("client", "server", "there")] {
@@ -421,8 +421,8 @@ fn port(seen: &Value) -> u16 {
         .unwrap_or_else(|| panic!("no port in {words}"))
 }
 
-/// The canary: a partition of hosts that can't reach each other anyway is not proven, nor is a reset if no matching
-/// connection sends anything; the run is invalid.
+/// The canary: a partition between hosts that can't reach each other anyway is not proven, nor is a reset if no
+/// matching connection sends anything; the run is invalid.
 #[test]
 fn partitions_and_resets_without_effect_invalidate_the_run() {
     let dead = "[lab.links.dead]\nbetween = [\"client\", \"spare\"]\nloss = 1.0";
@@ -483,7 +483,7 @@ fn a_link_change_without_effect_fails_the_experiment() {
     }
 }
 
-/// A shortened version of the four-sites example measures storage on the same site and behind a gateway 10 ms away.
+/// A shortened version of the four-sites example measures storage at the same site and behind a gateway 10 ms away.
 #[test]
 fn the_four_sites_example_measures_near_and_far_storage() {
     let _alone = alone(); // Compares latencies.

@@ -1,5 +1,5 @@
 //! Live capture over a pair of virtual interfaces in the test's own network namespace: traffic replayed from a file
-//! gives the file's results, and packets that don't fit into the ring are counted.
+//! yields the same results as the file, and packets that don't fit into the ring are counted.
 
 use crate::support;
 use std::process::{Command, Stdio};
@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use crate::support::{alone, need, root, skip};
 use serde_json::Value;
 
-/// Runs a script in a new user and network namespace, in which `BRUNT` is the program and `v0`, `v1` are the ends of a
-/// link. `None` if this machine can't create one.
+/// Runs a script in a new user and network namespace, in which `BRUNT` is the program and `v0` and `v1` are the ends
+/// of a link. `None` if this machine can't create one.
 pub fn namespace(script: &str) -> Option<String> {
     for (program, package) in [
         ("unshare", "util-linux"),
@@ -72,8 +72,8 @@ pub const CAPTURE: &str = r#"
     }
 "#;
 
-/// A capture replayed over a link gives the file's operations, with one parser and with three, with one ring and with
-/// two on the same interface; nothing is dropped, and everything is accounted for.
+/// A capture replayed over a link yields the file's operations, with one parser and with three, with one ring and
+/// with two on the same interface; nothing is dropped, and everything is accounted for.
 #[test]
 fn a_live_capture_matches_the_replayed_file() {
     for (file, options) in [
@@ -119,14 +119,14 @@ fn a_live_capture_matches_the_replayed_file() {
     }
 }
 
-/// Packets of one ring wait until those of the others are known to be younger. No ring is too small for that, even if
-/// one of two rings gets no packets of a connection, or one of two interfaces is silent.
+/// Packets from one ring wait until those from the others are known to be later. No ring is too small for that, even
+/// if one of two rings gets no packets of a connection, or one of two interfaces is silent.
 #[test]
 fn small_rings_have_room_for_packets_that_wait() {
     if need("python3", "python3").is_none() {
         return;
     }
-    let _alone = alone(); // A parser that gets no processor for 100 ms has the kernel drop packets, too.
+    let _alone = alone(); // If a parser gets no processor for 100 ms, the kernel also drops packets.
     let script = format!(
         r#"{CAPTURE}
         cat >/tmp/send.$$ <<'END'
@@ -163,7 +163,7 @@ END
     }
 }
 
-/// The tables and packets that several parsers save from live traffic match the traffic. A snap length truncates the
+/// The tables and packets that several parsers save from live traffic match that traffic. A snap length truncates the
 /// packets in the file, but keeps their original lengths.
 #[test]
 fn tables_and_packets_of_several_parsers_match_the_traffic() {
@@ -299,7 +299,7 @@ fn packets_that_overflow_the_ring_are_counted() {
 }
 
 /// Like [`namespace`], but with the privileges of the machine's root, which programs in the kernel need and a user
-/// namespace doesn't grant. `None`, with a message, if they aren't available.
+/// namespace doesn't grant. `None`, with a message, if these aren't available.
 fn namespace_of_root(script: &str) -> Option<String> {
     let probe = "ip link set lo up; timeout -s KILL 1 \"$BRUNT\" capture -i lo --plain --source xdp 2>&1 || :";
     let run = |script: &str| {
@@ -339,8 +339,8 @@ fn namespace_of_root(script: &str) -> Option<String> {
     Some(text)
 }
 
-/// Over AF_XDP the capture yields the file's contents, including packets of several frames, with one parser and with
-/// two. The XDP program is attached during the capture and gone afterwards, even if the capture was killed.
+/// Over AF_XDP, the capture yields the file's contents, including packets that span several frames, with one parser
+/// and with two. The XDP program is attached during the capture and gone afterwards, even if the capture was killed.
 #[test]
 fn packets_over_af_xdp_match_the_file() {
     let file = root().join("testdata/nfs4-small.pcap.zst");
@@ -392,7 +392,7 @@ fn packets_over_af_xdp_match_the_file() {
     }
 }
 
-/// The packets of a pcap file in this machine's byte order: original length, bytes.
+/// The packets in a pcap file in this machine's byte order: original length, bytes.
 fn packets_of(file: &[u8]) -> Vec<(u32, &[u8])> {
     let (mut rest, mut packets) = (&file[24..], Vec::new());
     while !rest.is_empty() {
@@ -413,7 +413,7 @@ fn a_packet_of_several_af_xdp_frames_is_complete() {
         file.extend_from_slice(&word.to_ne_bytes());
     }
     for index in 0..500usize {
-        // Lengths around one frame, two frames, and the longest that this link carries.
+        // Lengths around one frame, around two frames, and the greatest length that this link carries.
         let len = [60, 3800, 4000, 4096, 4097, 7600, 8192, 8193, 9014][index % 9];
         for word in [index as u32, 0, len as u32, len as u32] {
             file.extend_from_slice(&word.to_ne_bytes());
@@ -445,7 +445,7 @@ fn a_packet_of_several_af_xdp_frames_is_complete() {
 }
 
 /// AF_XDP also counts packets that found no free frame. Frames are returned when the parsers are done with them, so a
-/// capture can use more packets than there are frames.
+/// capture can receive more packets than there are frames.
 #[test]
 fn packets_without_an_af_xdp_frame_are_counted() {
     // 256 frames; each round of the file has eight times as many packets. A busy machine may not keep up, so rounds
@@ -486,9 +486,9 @@ fn packets_without_an_af_xdp_frame_are_counted() {
     assert_eq!(seen + dropped, rounds * 2115);
 }
 
-/// Runs a live capture on a terminal while a capture is replayed, until `keys` are pressed `seconds` after the first
-/// traffic was shown. Returns the terminal's output, as bytes and as text. The terminal's settings are the same
-/// afterwards. `None` if no such terminal is available.
+/// Runs a live capture on a terminal while a capture is replayed; `keys` are pressed `seconds` after the first
+/// traffic was shown. Returns the terminal's output, as bytes and as text. Asserts that the terminal's settings are
+/// the same afterwards. `None` if no such terminal is available.
 fn on_a_terminal(keys: &str, seconds: &str) -> Option<(Vec<u8>, String)> {
     need("script", "bsdutils")?;
     let script = format!(
@@ -524,8 +524,8 @@ fn on_a_terminal(keys: &str, seconds: &str) -> Option<(Vec<u8>, String)> {
     Some((bytes, all))
 }
 
-/// The live view shows rates, the hottest files and clients and the ledger of the traffic. `q` or Ctrl-C ends the
-/// capture in order, its report follows, and the terminal is restored.
+/// The live view shows rates, the hottest files and clients, and the ledger of the traffic. `q` or Ctrl-C ends the
+/// capture in an orderly way, the report follows, and the terminal is restored.
 #[test]
 fn the_live_view_shows_traffic_and_restores_the_terminal() {
     let packets = {
@@ -542,7 +542,7 @@ fn the_live_view_shows_traffic_and_restores_the_terminal() {
     for keys in ["q", "\\003"] {
         let (mut all, mut last, mut rate) = Default::default();
         let mut terminal = vt100::Parser::new(60, 120, 0);
-        // A busy machine draws fewer screens; the last one must show everything that was sent.
+        // A busy machine draws fewer screens; the last screen must show everything that was sent.
         for seconds in ["2.5", "10", "40"] {
             let Some((bytes, text)) = on_a_terminal(keys, seconds) else {
                 return;
@@ -593,7 +593,7 @@ fn the_live_view_shows_traffic_and_restores_the_terminal() {
             .nth(1)
             .and_then(|rest| rest.split("hottest clients").next());
         assert!(files.expect("a table").contains('/'), "a path in\n{last}");
-        // The normal screen again, with a cursor, the report and an orderly end.
+        // Then the normal screen, with a cursor, the report and an orderly end.
         let screen = terminal.screen();
         assert!(
             !screen.alternate_screen() && !screen.hide_cursor(),
@@ -654,10 +654,10 @@ fn metrics_are_in_prometheus_format() {
     assert!(value("brunt_capture_packets_total") > 2000.0);
 }
 
-/// Without the privilege to capture, the error says how to get it.
+/// Without the privilege to capture, the error explains how to get it.
 #[test]
 fn without_the_privilege_the_error_says_how_to_get_it() {
-    // No user namespace maps root here, so the capabilities are those of the user who runs the tests.
+    // This runs without a user namespace, so the capabilities are those of the user who runs the tests.
     let status = std::fs::read_to_string("/proc/self/status").expect("proc");
     let capabilities = status
         .lines()

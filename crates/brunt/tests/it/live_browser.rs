@@ -1,5 +1,5 @@
-//! The page of `brunt serve` in Chromium, against the program itself: an experiment is composed, started, watched
-//! through a fault, and its result compared with another; with a mouse, and with the keyboard alone.
+//! The page of `brunt serve` in Chromium, against the program itself: an experiment is composed, started and watched
+//! through a fault, and its result is compared with another, with a mouse and with the keyboard alone.
 
 #[allow(dead_code)]
 #[path = "../../../brunt-report/tests/it/support/browser.rs"]
@@ -13,7 +13,7 @@ use crate::support::TempDir;
 use browser::{Browser, axe_script};
 use serde_json::{Value, json};
 
-/// Four runs of two seconds each on memory, slower during a fault.
+/// Four runs of two seconds each on a memory device, slower during a fault.
 const TEXT: &str = "# why it is made\nname = \"composed\"\nrepetitions = 4\n\n[targets.disk]\nurl = \"memory:8MiB\"\n\n\
     [workloads.mixed]\nread = 0.5\nqueue_depth = 4 # as many as the array takes\ninterval = \"100ms\"\n\
     stop = { time = \"2s\" }\n\n[[fault]]\nname = \"slow disk\"\ntarget = \"disk\"\nstorage = \"slow:5ms\"\nat = \"500ms\"\nfor = \"1s\"\n";
@@ -61,14 +61,14 @@ impl Server {
         }
     }
 
-    /// Adds a result that equals the first one.
+    /// Adds a result that is a copy of the first one.
     fn copy_first_result(&self) {
         let (from, to) = (self.results.join("composed"), self.results.join("a copy"));
         std::fs::create_dir(&to).expect("a folder");
         std::fs::copy(from.join("summary.json"), to.join("summary.json")).expect("a summary");
     }
 
-    /// Summaries of its results, oldest first.
+    /// The summaries of the server's results, oldest first.
     fn summaries(&self) -> Vec<Value> {
         let found = std::fs::read_dir(&self.results).expect("a folder");
         let mut files: Vec<PathBuf> = found
@@ -180,13 +180,13 @@ fn watch(browser: &mut Browser) {
     browser.text_with(" of 4: disk mixed");
     browser.text_with("slow disk at");
     browser.text_with("in effect");
-    // The whole run's figures, the end of its fault, and the end of the experiment.
+    // The figures of the whole run, the end of its fault, and the end of the experiment.
     browser.text_with("The figures of the whole run, as in its report");
     browser.text_with("The experiment is over.");
     browser.text_with("Run 4 of 4");
 }
 
-/// Each run's figures on the page are those of its result, to the last digit.
+/// The figures of each run on the page are those of its result, to the last digit.
 fn figures_agree(browser: &mut Browser, summary: &Value) {
     let shown = browser.evaluate(
         "[...document.querySelectorAll('tr[data-order]')].map((row) => [Number(row.dataset.order), Object.fromEntries( \
@@ -206,7 +206,7 @@ fn figures_agree(browser: &mut Browser, summary: &Value) {
             assert_eq!(value.as_f64(), kept.as_f64(), "{name} of run {}", row[0]);
         }
     }
-    // The large figures above the charts are the last run's.
+    // The large figures above the charts are those of the last run.
     let large = browser.evaluate(
         "Object.fromEntries([...document.querySelectorAll('dl[data-whole] data')].map((one) => \
            [one.dataset.figure, Number(one.value)]))",
@@ -283,7 +283,7 @@ fn compose_run_watch_and_compare_with_a_mouse() {
     browser.click(&named("Start"));
     watch(&mut browser);
     figures_agree(&mut browser, &server.summaries()[0]);
-    // Back to the composed text, and start it again.
+    // Go back to the composed text, and start it again.
     browser.evaluate("history.back()");
     browser.text_with("4 runs of 1 point");
     assert!(composed(&mut browser).contains("queue_depth = 8 # as many as the array takes"));
@@ -305,7 +305,7 @@ fn compose_run_watch_and_compare_with_a_mouse() {
         assert!(page.contains(name), "{}", &page[..page.len().min(400)]);
     }
     browser.picture("compare", 3000);
-    // A search without results, and one with results, whose address contains the search.
+    // Search the keys, without and with matches; the address contains the search text.
     browser.evaluate("location.hash = '#/results?search=nothing-has-this'");
     browser.text_with("No result has these words.");
     browser.evaluate("location.hash = '#/results?search=composed'");
@@ -456,7 +456,7 @@ fn the_form_adds_renames_and_removes() {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-/// Without its token, the page asks for it. With the token, a run is started, and stopped early with its partial
+/// Without its token, the page asks for it. With the token, a run is started, and is stopped early with partial
 /// results.
 #[test]
 fn the_token_is_asked_for_and_a_run_is_stopped() {
@@ -488,7 +488,7 @@ fn the_token_is_asked_for_and_a_run_is_stopped() {
     assert_eq!(server.summaries()[0]["complete"], false);
 }
 
-/// axe-core finds nothing in any view, and nothing extends beyond a phone's edge, in light and dark mode.
+/// axe-core finds no problems in any view, and nothing extends beyond the edge of a phone, in light and dark mode.
 #[test]
 fn every_view_is_accessible_and_fits_a_phone() {
     let Some(script) = axe_script() else { return };
@@ -531,7 +531,7 @@ fn every_view_is_accessible_and_fits_a_phone() {
     }
 }
 
-/// The same of the list of results, a comparison and a history.
+/// axe-core finds no problems in the list of results, a comparison and a history, which fit a phone.
 #[test]
 fn results_are_accessible_and_fit_a_phone() {
     let Some(script) = axe_script() else { return };
@@ -555,7 +555,8 @@ fn results_are_accessible_and_fit_a_phone() {
         browser.evaluate(
             "document.querySelectorAll('tbody input[type=checkbox]').forEach((one) => one.click())",
         );
-        // Their experiments have the same name, so the line that names those picked also has their ids and times.
+        // The experiments have the same name, so the line that names the selected results also shows their ids and
+        // times.
         for id in ids {
             browser.text_with(&format!("({id}, "));
         }
@@ -572,7 +573,7 @@ fn results_are_accessible_and_fit_a_phone() {
     }
 }
 
-/// axe-core finds nothing, and nothing extends beyond the edge.
+/// axe-core finds no problems, and nothing extends beyond the edge.
 fn inspect(browser: &mut Browser, script: &str, view: &str, width: u32) {
     assert_eq!(
         browser.axe(script),

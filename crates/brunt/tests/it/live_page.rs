@@ -1,5 +1,5 @@
-//! The live page of `brunt run --serve`, as a browser requests it: during a run with a fault, including one in a lab,
-//! and at its end. `brunt-web` tests which requests are answered at all.
+//! The live page of `brunt run --serve`, as a browser requests it: during a run with a fault, including a run in a
+//! lab, and at its end. `brunt-web` tests which requests are answered at all.
 
 use crate::support;
 use std::io::{BufRead, BufReader, Read};
@@ -17,7 +17,8 @@ struct Served {
 }
 
 impl Served {
-    /// Starts it and reads the address from its first line; returns its output if the first line is different.
+    /// Starts the run and reads the address from its first line; returns the output if the first line is something
+    /// else.
     fn start(command: &mut Command) -> Result<Served, String> {
         command
             .args(["--serve", "127.0.0.1:0"])
@@ -41,7 +42,7 @@ impl Served {
                 address,
             }),
             None => {
-                // It may be about to run for long.
+                // The run may take long, so interrupt it.
                 let killed = rustix::process::Pid::from_child(&child);
                 let _ = rustix::process::kill_process(killed, rustix::process::Signal::INT);
                 let _ = said.read_to_string(&mut first);
@@ -67,8 +68,8 @@ fn kind(frame: &Value) -> &str {
     frame["frame"].as_str().expect("its kind")
 }
 
-/// Two runs in a lab with a fault: the page is served outside the lab, shows the fault's beginning and end, and its
-/// figures of a run equal those of `summary.json`. The run ends although a viewer is connected.
+/// Two runs in a lab with a fault: the page is served outside the lab, shows the start and the end of the fault, and
+/// its figures for a run equal those in `summary.json`. The run ends even though a viewer is connected.
 #[test]
 fn a_run_in_a_lab_is_watched_to_its_end() {
     let folder = TempDir::new("live-page");
@@ -109,14 +110,14 @@ fn a_run_in_a_lab_is_watched_to_its_end() {
         ),
         (2, 2, 2)
     );
-    // Injected and removed in each run.
+    // The fault is injected and removed in each run.
     let ends: Vec<bool> = of("fault")
         .iter()
         .map(|fault| fault["end_s"].is_number())
         .collect();
     assert_eq!(ends.iter().filter(|end| **end).count(), 2, "{ends:?}");
     assert!(ends.contains(&false), "{ends:?}");
-    // Five intervals of 50 ms are shown as one; there are samples of both hosts and of this machine.
+    // Five intervals of 50 ms are shown as one; there are samples from both hosts and from this machine.
     let stretches = of("stretch");
     assert!((10..=26).contains(&stretches.len()), "{}", stretches.len());
     assert!(stretches.iter().all(|one| {
@@ -174,7 +175,7 @@ fn a_run_in_a_lab_is_watched_to_its_end() {
     );
 }
 
-/// A late viewer gets the history, and Ctrl-C ends the run and sends viewers the reason.
+/// A late viewer gets the history; Ctrl-C ends the run and sends viewers the reason.
 #[test]
 fn an_interrupted_run_gives_its_viewers_the_reason() {
     let folder = TempDir::new("live-page");
@@ -206,7 +207,7 @@ fn an_interrupted_run_gives_its_viewers_the_reason() {
     assert_eq!(served.child.wait().expect("it ends").code(), Some(1));
 }
 
-/// A replay has a page like an experiment.
+/// A replay has a page like an experiment's.
 #[test]
 fn a_replay_has_a_live_page() {
     let mut command = support::brunt();
@@ -251,7 +252,7 @@ fn a_replay_has_a_live_page() {
     served.child.wait().expect("it ends");
 }
 
-/// The cost of viewers is measured: each side has its runs, and each viewer saw its run to the end.
+/// The cost of viewers is measured: both sides have their runs, and each viewer saw its run to the end.
 #[test]
 fn the_cost_of_viewers_is_measured() {
     let _busy = busy(); // Measures with all viewers at work, whatever the rates.
@@ -287,7 +288,7 @@ fn the_cost_of_viewers_is_measured() {
     );
 }
 
-/// An address in use and an invalid address are ordinary errors, reported before anything is opened.
+/// An address that is in use and an invalid address are ordinary errors, reported before anything is opened.
 #[test]
 fn bad_addresses_are_refused() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -1,5 +1,5 @@
-//! Pipelines of captures as users choose them: analyses, CPUs, one parser per ring; and what a bare ring takes from the
-//! same wire.
+//! Pipelines of captures as users choose them: analyses, CPUs, one parser per ring; also what a bare ring receives
+//! from the same wire.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ fn analyze(arguments: &[&str]) -> Value {
     json(&succeed(command.args(arguments), 60))
 }
 
-/// An analysis that is left out is absent from the report, costs no checksums, and changes nothing else.
+/// An analysis that is left out is absent from the report, needs no checksums, and changes nothing else.
 #[test]
 fn analyses_that_are_left_out_are_absent() {
     let whole = analyze(&[]);
@@ -57,7 +57,7 @@ fn analyses_that_are_left_out_are_absent() {
     );
 }
 
-/// The same for a stored trace, and for windows, whose tables have nulls for what is unknown.
+/// Analyses can also be left out for a stored trace and for windows, whose tables contain nulls for what is unknown.
 #[test]
 fn traces_and_windows_are_analysed_in_part() {
     let folder = TempDir::new("pipelines-trace");
@@ -72,7 +72,7 @@ fn traces_and_windows_are_analysed_in_part() {
         command.args(["--json", "analyze"]).arg(&trace);
         json(&succeed(command.args(["--analyses", analyses]), 60))
     };
-    // A trace has checksums regardless of the selected analyses.
+    // A trace contains checksums regardless of the selected analyses.
     assert_eq!(part("duplicates")["duplicates"], analyze(&[])["duplicates"]);
     assert!(part("errors").get("duplicates").is_none());
     let tables = brunt_capture::windows::tables::TABLES;
@@ -89,8 +89,8 @@ fn traces_and_windows_are_analysed_in_part() {
     brunt_lake::read_table(&reports, tables[5], is_empty).expect("the table of servers");
 }
 
-/// Threads run on the configured CPUs, and the report and the trace say so. With a parser for each ring, the results
-/// are those of one parser.
+/// Threads run on the configured CPUs, and the report and the trace record these. With a parser for each ring, the
+/// results are the same as with one parser.
 #[test]
 fn threads_run_where_they_were_told_to() {
     let script = format!(
@@ -138,7 +138,7 @@ fn threads_run_where_they_were_told_to() {
     }
 }
 
-/// The benchmark of a wire accounts for every packet and labels what it has not measured; speed doesn't matter here.
+/// The wire benchmark accounts for every packet and labels what it has not measured; speed doesn't matter here.
 #[test]
 fn a_wire_is_measured_with_a_bare_ring_and_captures() {
     let script = r#"

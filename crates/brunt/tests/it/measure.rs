@@ -10,7 +10,7 @@ fn summary(folder: &std::path::Path) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// The highest rate within a limit is found by `measure` as by the experiment file, and the table shows it.
+/// `measure` finds the same highest rate within a limit as the experiment file, and the table shows it.
 #[test]
 fn a_search_is_that_of_the_printed_experiment() {
     let folder = TempDir::new("measure-search");

@@ -1,5 +1,5 @@
-//! Metadata operations on a mounted folder and on nfs-ganesha: the counts match what find(1) sees, the tree has mdtest's
-//! shape and names, and nothing is left behind.
+//! Metadata operations on a mounted folder and on nfs-ganesha: the counts match what find(1) shows, the tree has
+//! mdtest's shape and names, and nothing is left behind.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ fn text(directory: &str, more: &str) -> String {
     )
 }
 
-/// Completed requests by phase and kind, the same in each run, and none that failed.
+/// Completed requests by phase and kind, which are the same in each run; none failed.
 fn completed(summary: &Value) -> BTreeMap<String, Vec<(String, u64)>> {
     let of_run = |run: &Value| -> Vec<(String, u64)> {
         let lost = run["losses"].as_object();
@@ -49,7 +49,7 @@ fn measured(text: &str) -> Value {
     serde_json::from_str(&out).expect("JSON")
 }
 
-/// The counts of [`SMALL`], for this many workers.
+/// The expected counts for [`SMALL`] with this many workers.
 fn expected(workers: u64) -> BTreeMap<String, Vec<(String, u64)>> {
     let items = workers * 3 * 5;
     let phases: [(&str, &[(&str, u64)]); 10] = [
@@ -83,7 +83,7 @@ fn find(folder: &Path, arguments: &[&str]) -> Vec<String> {
     lines
 }
 
-/// The directories of a kept tree, the files of [`SMALL`] in them, and their sizes, as find(1) sees them.
+/// Checks the directories of a kept tree, the files of [`SMALL`] in them, and their sizes, as find(1) shows them.
 fn check_files(tree: &Path, ranks: u64) {
     let directories = find(tree, &["-mindepth", "1", "-type", "d", "-printf", "%P\n"]);
     let expected = [
@@ -105,7 +105,7 @@ fn check_files(tree: &Path, ranks: u64) {
     assert_eq!(files, expected);
 }
 
-/// Every phase on a mounted folder, in every mode.
+/// Every phase works on a mounted folder, in every mode.
 #[test]
 fn phases_on_a_mounted_folder_count_what_mdtest_would() {
     let place = TempDir::new("metadata-place");
@@ -113,7 +113,7 @@ fn phases_on_a_mounted_folder_count_what_mdtest_would() {
     let directory = place.join("").display().to_string();
     let summary = measured(&text(&directory, SMALL));
     assert_eq!(completed(&summary), expected(2));
-    // A tree of each worker is made by that worker.
+    // The tree of each worker is created by that worker.
     let more = format!("{SMALL}\ntrees = \"unique\"\norder = \"random\"\nfsync = true");
     let mut unique = expected(2);
     for phase in ["tree-creation", "tree-removal"] {
@@ -142,9 +142,9 @@ fn find_shows_the_files_that_a_phase_created() {
     let summary = measured(&text(&directory, &more));
     check_files(&place.join("kept"), 2);
     let notes = summary["points"][0]["notes"].to_string();
-    assert!(notes.contains("its directory stays"), "{notes}");
+    assert!(notes.contains("the directory stays"), "{notes}");
 
-    // Sizes of a distribution: the same files each time.
+    // With file sizes from a distribution, the same files are created each time.
     let more = "items = 200\nkeep = true\nphases = [\"file-creation\", \"file-read\"]\n\
                 file_size = { kind = \"log-normal\", median = \"4k\", sigma = 1, min = \"512\", max = \"64k\" }";
     let sizes = |name: &str| {
@@ -172,11 +172,11 @@ fn find_shows_the_files_that_a_phase_created() {
     );
 }
 
-/// Failed operations are counted by their cause, and don't end the run.
+/// Failed operations are counted by cause, and don't end the run.
 #[test]
 fn failures_are_counted_by_their_cause() {
     let (folder, place) = (TempDir::new("metadata"), TempDir::new("metadata-place"));
-    // Another program's file has the name of an item.
+    // A file of another program has the name of an item.
     let tree = place.join("t/mdtest_tree.0");
     fs::create_dir_all(&tree).expect("a folder");
     fs::write(tree.join("file.mdtest.0.7"), "theirs").expect("a file");
@@ -222,13 +222,13 @@ fn phases_on_ganesha_count_the_same() {
     check_files(&server.export().join("kept"), 2);
     let data = fs::read(server.export().join("kept/mdtest_tree.0/file.mdtest.1.4")).expect("data");
     assert!(data.iter().any(|byte| *byte != 0));
-    // A directory that is listed in several replies.
+    // A directory whose listing takes several replies.
     let more = "items = 3000\nphases = [\"readdir\"]";
     let listed = completed(&measured(&text(&url, more)));
     assert_eq!(listed["readdir"], [("read-directory".to_string(), 1)]);
 }
 
-/// Hosts share the directories; each worker of each host has its own number.
+/// Hosts share the directories; each worker on each host has its own number.
 #[test]
 fn hosts_create_files_in_the_same_directories_of_ganesha() {
     let Some(server) =

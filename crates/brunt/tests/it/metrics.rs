@@ -1,5 +1,5 @@
 //! Prometheus metrics of runs: scraped during a run, including one in a lab, and checked with Prometheus's own tool.
-//! Also those of a target; those of a capture are in `live.rs`.
+//! Also tests those of a target; `live.rs` tests those of a capture.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Starts it and waits until it prints its address; returns its output if it ended without one.
+    /// Starts the command and waits until it prints its address; returns the output if it ended without an address.
     fn start(command: &mut Command) -> Result<Watched, String> {
         command
             .args(["--metrics", "127.0.0.1:0"])
@@ -54,7 +54,7 @@ impl Watched {
         scrape(&self.address)
     }
 
-    /// Scrapes until the page satisfies `right`.
+    /// Scrapes until `right` accepts the page.
     fn page_with(&self, what: &str, right: impl Fn(&str) -> bool) -> String {
         let mut page = String::new();
         eventually(what, 30, || {
@@ -64,7 +64,7 @@ impl Watched {
         page
     }
 
-    /// Sends SIGINT, like Ctrl-C, and waits for its end.
+    /// Sends SIGINT, like Ctrl-C, and waits for the command to end.
     fn end(mut self) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process's number");
         kill_process(pid, Signal::INT).expect("it is ours");
@@ -99,7 +99,7 @@ fn scrape(address: &str) -> String {
         .unwrap_or_default()
 }
 
-/// The value of the first sample with this prefix, labels included.
+/// The value of the first sample that starts with this prefix, which includes labels.
 fn value(page: &str, sample: &str) -> Option<f64> {
     page.lines()
         .find(|line| line.starts_with(sample))?
@@ -131,7 +131,7 @@ fn lint(page: &str) {
     assert!(output.status.success() && said.is_empty(), "{said}\n{page}");
 }
 
-/// From a lab whose network is isolated: requests of both kinds, and a fault while it is active and after.
+/// From a lab whose network is isolated: requests of both kinds, and a fault while it is active and after it ended.
 #[test]
 fn a_run_in_a_lab_is_watched_from_outside() {
     let folder = TempDir::new("metrics");
@@ -178,7 +178,7 @@ fn a_run_in_a_lab_is_watched_from_outside() {
     let during = watched.page_with("the fault", |page| value(page, fault) == Some(1.0));
     assert!(requests(&during, "read") >= requests(&first, "read"));
     let after = watched.page_with("the fault's end", |page| value(page, fault) == Some(0.0));
-    // Round trips became 40 ms longer: some requests exceed 33.6 ms, the bucket bound below that.
+    // Round trips became 40 ms longer, so some requests exceed 33.6 ms, the highest bucket bound below that.
     let of = |name: &str, more: &str| {
         let sample = format!("brunt_run_response_seconds_{name}{labels},op=\"read\"{more}}}");
         value(&after, &sample).unwrap_or_else(|| panic!("{sample} in {after}"))
@@ -192,7 +192,7 @@ fn a_run_in_a_lab_is_watched_from_outside() {
     watched.end();
 }
 
-/// A replay is a run, too; a request for another page is redirected to the right one.
+/// Metrics also cover a replay; a request for another page is redirected to the right one.
 #[test]
 fn a_replay_exports_metrics() {
     let mut command = brunt();
@@ -214,7 +214,7 @@ fn a_replay_exports_metrics() {
     watched.end();
 }
 
-/// An address in use is an ordinary error, reported before anything is opened.
+/// An address that is in use is an ordinary error, reported before anything is opened.
 #[test]
 fn a_taken_address_is_refused() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -235,7 +235,7 @@ fn a_taken_address_is_refused() {
     assert!(!folder.join("results/summary.json").exists());
 }
 
-/// Prometheus can parse each query of the dashboard.
+/// Prometheus can parse each query in the dashboard.
 #[test]
 fn the_dashboards_queries_are_valid_promql() {
     let Some(promtool) = need("promtool", "prometheus") else {
@@ -275,7 +275,7 @@ fn the_dashboards_queries_are_valid_promql() {
     );
 }
 
-/// A target's work for each initiator, its LUNs, and how they can be reached.
+/// The page shows a target's work for each initiator, its LUNs, and their access states.
 #[test]
 fn a_target_exports_metrics() {
     let luns = ["--lun", "memory:1MiB", "--lun", "null:1GiB,block=4096"];
@@ -300,7 +300,7 @@ fn a_target_exports_metrics() {
     target.ask(r#"{"do":"resize","lun":0,"size":"2MiB"}"#);
     target.ask(r#"{"do":"access","group":1,"state":"standby"}"#);
     let of = format!("{{target=\"{TARGET_NAME}\"");
-    // A connection's counters are final a moment after its initiator has left.
+    // A connection's counters become final a moment after its initiator has left.
     eventually("the session is gone", 10, || {
         value(&scrape(address), "brunt_target_sessions_open ") == Some(0.0)
     });

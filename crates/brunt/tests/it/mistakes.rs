@@ -1,5 +1,5 @@
-//! Error messages for users: exit status 2 for a mistake on the command line or in a file, 1 for a failed attempt, and
-//! a message that says where.
+//! Error messages for users: exit status 2 for a mistake on the command line or in a file, 1 for a failed attempt,
+//! and a message that locates the problem.
 
 use std::process::{Command, Stdio};
 
@@ -11,7 +11,7 @@ fn brunt(arguments: &[&str]) -> std::process::Output {
         .unwrap()
 }
 
-/// Scripts can distinguish a mistake from a failure, and users see which mistake it is.
+/// Scripts can distinguish a mistake from a failure, and users see what is wrong.
 #[test]
 fn mistakes_exit_with_2_and_failures_with_1() {
     let check = |arguments: &[&str], status: i32, says: &str| {
@@ -26,7 +26,7 @@ fn mistakes_exit_with_2_and_failures_with_1() {
         2,
         "help: give the path of an existing file",
     );
-    // No file is created if a device was meant.
+    // No file is created if a device was intended.
     check(
         &["io", "read", "/dev/brunt-no-disk"],
         2,
@@ -80,7 +80,7 @@ fn mistakes_exit_with_2_and_failures_with_1() {
         2,
         "sessions=0",
     );
-    // Nothing listens on port 1: the target doesn't answer, which isn't a mistake on the command line.
+    // Nothing listens on port 1, so the target doesn't answer, which isn't a mistake on the command line.
     check(
         &[
             "io",
@@ -136,7 +136,7 @@ fn mistakes_exit_with_2_and_failures_with_1() {
     );
 }
 
-/// With `--json` a failure is also one object on standard output, whichever part detects it.
+/// With `--json`, a failure is also reported as one object on standard output, whichever part detects it.
 #[test]
 fn a_failure_with_json_is_one_object() {
     for (arguments, says) in [
@@ -153,12 +153,12 @@ fn a_failure_with_json_is_one_object() {
     }
 }
 
-/// A mistake in a fault is marked at its key, and reported once.
+/// A mistake in a fault is marked at its key, and reported only once.
 #[test]
 fn mistakes_in_faults_are_marked_at_their_keys() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.toml");
-    // `key` is on line 8, or its fault has only one line.
+    // The mistake is at `key` on line 8, unless its fault has only one line.
     let check = |fault: &str, key: &str, says: &str| {
         let head = "name = \"x\"\n[targets.disk]\nurl = \"memory:1MiB\"\n[workloads.load]\nstop = { time = \"1s\" }\n";
         std::fs::write(&file, format!("{head}[[fault]]\n{fault}\n")).unwrap();
@@ -215,7 +215,7 @@ fn mistakes_in_faults_are_marked_at_their_keys() {
     check("at = \"1ms\"\nreset = \"x\"", "reset", "fault 1: ");
 }
 
-/// Input that doesn't fit is reported as cut, unless that was requested.
+/// Input that doesn't fit is reported as truncated, unless truncation was requested.
 #[test]
 fn input_longer_than_the_device_is_reported_as_cut() {
     let folder = tempfile::tempdir().unwrap();

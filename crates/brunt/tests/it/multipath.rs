@@ -53,7 +53,7 @@ through() {
 }
 "#;
 
-/// Away from the first path and back.
+/// Phases for both directions: away from the first path and back.
 const THERE_AND_BACK: &str = r#"
 through sda; echo "phase first"
 through sdb; echo "phase second"; dmsetup status mp | sed 's/^/status /'
@@ -69,7 +69,7 @@ echo "verified $(blocks)"
 dmsetup remove --noudevsync mp
 "#;
 
-/// Away from the first path.
+/// Phases for one direction: away from the first path.
 const AWAY: &str = r#"
 through sda; echo "phase first"
 through sdb; echo "phase second"
@@ -78,7 +78,7 @@ echo "verified $(blocks)"
 dmsetup remove --noudevsync mp
 "#;
 
-/// A target with one port group for each of two portals, and a guest with a load on both that has reached its first
+/// A target with two portals in separate port groups, and a guest with a load on both that has reached its first
 /// phase; `None` if that isn't possible here.
 fn start(
     folder: &TempDir,
@@ -132,7 +132,7 @@ fn finish(guest: Guest) {
 }
 
 /// Linux switches to the remaining path when a port group becomes unavailable or standby, and back when it is active
-/// again. A verified load loses no block in the meantime.
+/// again. Meanwhile, a verified load loses no block.
 #[test]
 fn linux_fails_over_and_back() {
     let _busy = busy(); // An emulated guest keeps a core busy.

@@ -1,5 +1,5 @@
-//! Devices whose paths contain non-UTF-8 bytes, or characters with a meaning in URLs: usable as bare paths and as
-//! `file:` URLs, by every command that takes a device, and shown in a form that names the same file again.
+//! Devices whose paths contain non-UTF-8 bytes, or characters with a meaning in URLs: every command that takes a
+//! device accepts them as bare paths and as `file:` URLs, and shows them in a form that names the same file again.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -54,7 +54,7 @@ fn words_for(name: &[u8]) -> [OsString; 3] {
     ]
 }
 
-/// What a command printed, as an object.
+/// The JSON object that a command printed.
 fn object(output: &Output) -> Value {
     let text = std::str::from_utf8(&output.stdout).expect("UTF-8");
     assert!(output.status.success(), "{output:?}");
@@ -69,7 +69,7 @@ fn names(folder: &TempDir) {
     }
 }
 
-/// The file that a shown path or URL names.
+/// The file to which a displayed path or URL refers.
 fn file_of(shown: &str) -> OsString {
     let path = match shown.strip_prefix("file:") {
         Some(place) => device_path::decode(place),
@@ -110,7 +110,7 @@ fn measurements_take_any_path() {
     names(&folder);
     for name in NAMES {
         let [bare, _, url] = words_for(name);
-        // The printed experiment is text, and names the same file.
+        // The printed experiment is valid text, and names the same file.
         let print = ["measure", "--print"].map(OsStr::new);
         let printed = brunt(&folder, &[&print[..], &[&bare]].concat());
         assert!(printed.status.success(), "{printed:?}");
@@ -161,7 +161,7 @@ fn targets_serve_any_path() {
     }
 }
 
-/// A literally meant `%` in a `file:` URL doesn't name another file; the message says what to write.
+/// A `%` in a `file:` URL that is meant literally doesn't refer to another file; the message says what to write.
 #[test]
 fn a_literal_percent_sign_is_not_taken_for_another_file() {
     let folder = TempDir::new("names-literal");

@@ -19,8 +19,8 @@ use brunt_store::nbd::device_errors;
 use serde_json::Value;
 use servers::{Hand, MIB, Server, disk, folder, io, nbdkit, qemu_nbd, sha256sum, storage_daemon};
 
-/// Written data is in the server's file, and data there is read correctly, by another tool's checksums, with every
-/// server and every header style that it supports.
+/// Written data is in the server's file, and data there is read correctly, according to another tool's checksums,
+/// with every server and every header style that it supports.
 #[test]
 fn data_is_right_on_both_sides() {
     let check = |server: Server| {
@@ -140,7 +140,7 @@ fn info_matches_what_the_server_reports() {
     assert_eq!(hand.one(Op::Read, 0, 4096).result, Ok(()));
 }
 
-/// Old servers work: without each handshake flag, without structured replies, oldstyle.
+/// Old servers work: without each of the handshake flags, without structured replies, and oldstyle.
 #[test]
 fn old_handshakes_work() {
     let options: [(&[&str], &str); 5] = [
@@ -154,7 +154,7 @@ fn old_handshakes_work() {
         let Some(server) = nbdkit(folder(), &[words, &["memory", "4M"]].concat()) else {
             return;
         };
-        // The server's best, and the default.
+        // With the best headers that the server supports, and with the default.
         for (options, fact) in [
             ("headers=extended", fact),
             ("", &fact.replace("structured", "simple")),
@@ -176,7 +176,7 @@ fn old_handshakes_work() {
     }
 }
 
-/// Flush, FUA, trim and zeroes arrive as intended; nbdkit's log shows its requests.
+/// Flush, FUA, trim and write-zeroes requests arrive as intended, according to nbdkit's log.
 #[test]
 fn commands_arrive_as_intended() {
     let folder = folder();
@@ -208,7 +208,7 @@ fn commands_arrive_as_intended() {
     }
 }
 
-/// A server's errors are passed on with their number, and don't affect the next request.
+/// A server's errors are passed on with their numbers, and don't affect the next request.
 #[test]
 fn a_servers_errors_are_passed_on() {
     for headers in ["structured", "simple"] {
@@ -267,7 +267,7 @@ fn a_servers_errors_are_passed_on() {
             "an error costs no connection"
         );
     }
-    // Failing and successful requests in the same queue.
+    // Failing and successful requests share a queue.
     let words = ["--filter=error", "memory", "1M", "error-rate=30%"];
     let server = nbdkit(folder(), &words).unwrap();
     let mut hand = Hand::on(&*server.open(""), 32);
@@ -282,7 +282,7 @@ fn a_servers_errors_are_passed_on() {
     );
 }
 
-/// A server is killed under load and restarted: every request completes, and all data is right in the end.
+/// A server is killed under load and restarted: every request completes, and all data is correct in the end.
 #[test]
 fn requests_complete_when_a_killed_server_comes_back() {
     let folder = folder();
@@ -320,7 +320,7 @@ fn requests_complete_when_a_killed_server_comes_back() {
         assert!(part.iter().all(|&byte| byte == tag as u8), "part {tag}");
     }
 
-    // A server that comes back smaller has a different export: nothing is written to it.
+    // A server that comes back with a smaller export counts as a different export, so nothing is written to it.
     server.kill();
     fs::OpenOptions::new()
         .write(true)
@@ -342,7 +342,7 @@ fn requests_complete_when_a_killed_server_comes_back() {
     assert_eq!(hand.one(Op::Flush, 0, 0).result, Err(DeviceError::Gone));
 }
 
-/// A server that doesn't answer costs only the timeout; the attempts are counted.
+/// A server that doesn't answer costs no more than the timeout; the attempts are counted.
 #[test]
 fn a_silent_server_costs_only_the_timeout() {
     let Some(server) = nbdkit(folder(), &["--filter=delay", "memory", "1M", "rdelay=3600"]) else {
@@ -429,7 +429,7 @@ fn several_connections_are_used_only_with_consistent_data() {
     assert!(forced.open(&ring, 4).is_ok());
 }
 
-/// Block status distinguishes holes from data; exports are listed; an error names a missing export.
+/// Block status distinguishes holes from data; exports are listed; the error for a missing export names the export.
 #[test]
 fn exports_are_listed_and_holes_reported() {
     let folder = folder();
@@ -471,7 +471,7 @@ fn exports_are_listed_and_holes_reported() {
     );
 }
 
-/// Whatever a server sends, every request completes once, and nothing panics or waits forever.
+/// Whatever a server sends, every request completes exactly once, and nothing panics or waits forever.
 #[test]
 fn every_request_completes_once_with_a_hostile_server() {
     const GO: &[u8] = b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07";
@@ -531,7 +531,7 @@ fn every_request_completes_once_with_a_hostile_server() {
     check(b"HTTP/1.1 400 Bad Request\r\n\r\n", "invalid reply");
     let reply = |cookie: u64| [b"\x67\x44\x66\x98\0\0\0\0", &cookie.to_be_bytes()[..]].concat();
     check(&reply(0xdead), "unknown request, or twice");
-    // Cut off within a header, and within data that is read in place.
+    // Replies cut off within a header, and within data that is read in place.
     check(&reply(1 << 16)[..9], "closed the connection");
     check(
         &[reply(1 << 16), vec![7; 40_000]].concat(),
@@ -571,7 +571,7 @@ fn every_request_completes_once_with_a_hostile_server() {
     );
 }
 
-/// TLS: encrypted data is right; a peer that fails verification, on either side, gets no further.
+/// TLS: encrypted data is correct; a peer that fails verification, on either side, gets no further.
 #[test]
 fn over_tls_data_is_right_and_unverified_peers_get_no_further() {
     if need("openssl", "openssl").is_none() {
@@ -658,7 +658,7 @@ fn over_tls_data_is_right_and_unverified_peers_get_no_further() {
         ),
         "TLS: invalid peer certificate",
     );
-    // The server's certificate isn't verified, but the server verifies ours.
+    // The client doesn't verify the server's certificate, but the server verifies the client's.
     let unverified = url(
         "nbds+unix",
         &format!(

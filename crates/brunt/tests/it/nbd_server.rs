@@ -1,5 +1,5 @@
-//! The NBD server of `brunt target` with independent clients: nbdinfo, nbdcopy, qemu-img, qemu-io, a booting machine;
-//! and with our own, the only one here that requests extended headers.
+//! The NBD server of `brunt target` with independent clients (nbdinfo, nbdcopy, qemu-img, qemu-io, a booting machine)
+//! and with Brunt's own, the only one here that requests extended headers.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -29,7 +29,7 @@ impl Served {
         )
     }
 
-    /// Starts with an existing folder and additional flags.
+    /// Starts a target with an existing folder and additional flags.
     fn start_in(folder: TempDir, luns: &[&str], more: &[&str]) -> Served {
         let nbd = format!("unix:{}", folder.path().join("socket").display());
         let mut args = vec!["--nbd", &nbd];
@@ -71,7 +71,7 @@ fn qemu_io(url: &str, commands: &[&str]) -> String {
         .concat()
 }
 
-/// libnbd sees the exports, and copies data in and out.
+/// libnbd sees the exports, and can copy data in and out.
 #[test]
 fn libnbd_lists_exports_and_copies_data() {
     if need("nbdcopy", "libnbd-bin").is_none() {
@@ -109,7 +109,7 @@ fn libnbd_lists_exports_and_copies_data() {
     succeed(Command::new("nbdcopy").args([&from, &served.url("0")]), 60);
     succeed(Command::new("nbdcopy").args([&served.url("0"), &to]), 60);
     assert!(fs::read(&to).unwrap() == bytes);
-    // iSCSI shows the same disk.
+    // The disk is the same over iSCSI.
     let out = succeed(
         brunt().args(["--json", "io", "read", &served.target.url(0), "--bs", "1M"]),
         60,
@@ -117,7 +117,7 @@ fn libnbd_lists_exports_and_copies_data() {
     let read: Value = serde_json::from_str(&out).unwrap();
     let sum = succeed(Command::new("sha256sum").arg(&from), 30);
     assert_eq!(read["sha256"], sum[..64]);
-    // Holes are reported.
+    // Holes are reported as such.
     let map = succeed(
         Command::new("nbdinfo").args(["--map", "--json", &served.url("1")]),
         30,
@@ -127,7 +127,7 @@ fn libnbd_lists_exports_and_copies_data() {
     assert_eq!(map[0]["description"], "hole,zero");
 }
 
-/// QEMU's client: data, zeroes, discards, flushes, errors, and refused requests.
+/// QEMU's client: data, write-zeroes, discards, flushes, errors, and rejected requests.
 #[test]
 fn qemu_reads_and_writes() {
     if need("qemu-io", "qemu-utils").is_none() {
@@ -195,7 +195,7 @@ fn qemu_reads_and_writes() {
     assert!(same.contains("identical"), "{same}");
 }
 
-/// Our client and server negotiate extended headers, also over TCP; data matches its seed.
+/// Brunt's client and server negotiate extended headers, even over TCP; the data matches its seed.
 #[test]
 fn our_client_and_server_negotiate_extended_headers() {
     let served = Served::start(&["memory:64MiB"]);
@@ -228,7 +228,7 @@ fn our_client_and_server_negotiate_extended_headers() {
     assert!(listed.starts_with("0\tLUN 0 of "), "{listed}");
 }
 
-/// A folder with certificates, and its path.
+/// Creates a folder with certificates; returns it and its path.
 fn papers() -> (TempDir, String) {
     let folder = tempfile::Builder::new().prefix("nbd").tempdir().unwrap();
     certificates(folder.path());
@@ -236,8 +236,8 @@ fn papers() -> (TempDir, String) {
     (folder, path)
 }
 
-/// TLS with libnbd and QEMU: encrypted data is right, clients without TLS or without a certificate are refused by name,
-/// and our own client negotiates extended headers inside it.
+/// TLS with libnbd and QEMU: encrypted data is correct, the errors for clients without TLS or without a certificate
+/// say what is missing, and Brunt's own client negotiates extended headers over TLS.
 #[test]
 fn tls_refuses_clients_without_a_certificate() {
     let programs = [
@@ -305,8 +305,8 @@ fn tls_refuses_clients_without_a_certificate() {
     ];
     assert!(succeed(Command::new("qemu-img").args(compare), 60).contains("identical"));
 
-    // Without TLS, without a certificate, and with an unknown one. libnbd 1.14 has one message for this reply and for
-    // unknown options.
+    // Without TLS, without a certificate, and with an unknown certificate. libnbd 1.14 has the same message for this
+    // reply as for unknown options.
     fails(
         Command::new("nbdinfo").arg(served.url("0")),
         "not supported",
@@ -334,7 +334,7 @@ fn tls_refuses_clients_without_a_certificate() {
     }
     assert!(!read(&theirs).status.success());
 
-    // Sizes below and above a TLS record, many at once.
+    // Many requests concurrently, with sizes below and above a TLS record.
     let ours = secret("0", &pki);
     for (options, bs, depth) in [
         ("", "4k", "64"),
@@ -390,7 +390,7 @@ fn optional_tls_serves_clients_with_and_without_it() {
         assert_eq!(info["TLS"], protected, "{info}");
         succeed(brunt().args(["io", "write", url, "--seed", "1"]), 30);
     }
-    // Plain text after STARTTLS isn't an option, and costs only its own connection.
+    // Plain text after STARTTLS isn't accepted, and ends only its own connection.
     let mut socket = UnixStream::connect(served.folder.path().join("socket")).unwrap();
     let start = b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0";
     let list = b"IHAVEOPT\0\0\0\x03\0\0\0\0";
@@ -454,7 +454,7 @@ fn a_machine_boots_from_the_target() {
         60,
     );
     let said = String::from_utf8_lossy(&output.stdout);
-    // The port's value, doubled, plus one.
+    // QEMU exits with twice the value written to the port, plus one.
     assert!(
         said.contains("booted") && output.status.code() == Some(33),
         "{said} {:?}",
@@ -520,7 +520,8 @@ fn hostile_clients_lose_only_their_own_connection() {
         [28, 0],
         "the payload is stepped over"
     );
-    // Longer than any client needs, cut off in the middle, and not a request.
+    // A request that is longer than any client needs, one that is cut off in the middle, and bytes that aren't a
+    // request.
     assert!(served_then(&request(1, 0, u32::MAX)).len() <= quiet);
     assert!(served_then(&[request(1, 0, 65536), vec![1; 100]].concat()).len() <= quiet);
     assert!(served_then(&[0xff; 28]).len() <= quiet);
@@ -531,7 +532,8 @@ fn hostile_clients_lose_only_their_own_connection() {
     );
 }
 
-/// A client that aborts the handshake gets its reply and breaks nothing; the target doesn't wait for it to disconnect.
+/// A client that aborts the handshake gets its reply and breaks nothing; the target doesn't wait for the client to
+/// disconnect.
 #[test]
 fn an_aborted_handshake_gets_its_reply() {
     let folder = tempfile::tempdir().unwrap();
@@ -590,7 +592,7 @@ fn an_aborted_handshake_gets_its_reply() {
     );
 }
 
-/// A port that isn't available is reported before anything is served; so is an invalid address or certificate.
+/// A port that isn't available is reported before anything is served, as is an invalid address or certificate.
 #[test]
 fn mistakes_are_reported_before_anything_is_served() {
     if need("openssl", "openssl").is_none() {
@@ -635,7 +637,7 @@ fn mistakes_are_reported_before_anything_is_served() {
     };
     tls(&["--nbd-tls", "/nowhere"], "/nowhere/server-cert.pem");
     tls(&["--nbd-tls-verify-peer"], "--nbd-tls <FOLDER>");
-    // A key of another certificate, no certificate, no authority.
+    // The key of another certificate, no certificate, no authority.
     fs::copy(
         folder.path().join("client-key.pem"),
         folder.path().join("server-key.pem"),
@@ -658,8 +660,8 @@ fn mistakes_are_reported_before_anything_is_served() {
     check(&taken.local_addr().unwrap().to_string(), "cannot listen on");
 }
 
-/// Runs an experiment with a target for each of two URLs that writes to one and reads the other at the same time.
-/// Returns its exit status and its messages.
+/// Runs an experiment that writes to one of two URLs and reads the other at the same time, each as a separate target.
+/// Returns the exit status and the messages.
 fn run_on_both(one: &str, other: &str) -> (Option<i32>, String) {
     let text = format!(
         "name = \"x\"\nrepetitions = 1\n[targets.a]\nurl = \"{one}\"\n[targets.b]\nurl = \"{other}\"\n\
@@ -686,8 +688,8 @@ fn check_is_one_storage(one: &str, other: &str) {
     );
 }
 
-/// A LUN or an export behind two targets is noticed even if its server's address, its socket or its name is written in
-/// two ways.
+/// A LUN or an export that is behind two targets is detected even if its server's address, its socket or its name is
+/// written in two ways.
 #[test]
 fn one_export_under_two_names_is_one_storage() {
     let served = Served::start(&["memory:1MiB"]);
@@ -706,8 +708,8 @@ fn one_export_under_two_names_is_one_storage() {
     check_is_one_storage(&served.url("0"), &served.url(""));
 }
 
-/// A LUN behind two targets is noticed if each reaches it through another portal. Two LUNs of a target, and LUNs with
-/// the same number on two targets of the same name, are different storage.
+/// A LUN behind two targets is detected even if each target reaches it through a different portal. Two LUNs of the
+/// same target, and LUNs with the same number on two targets with the same name, are different storage.
 #[test]
 fn one_lun_through_two_portals_is_one_storage() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The kernel's own netem as a fault on another host: a virtual machine whose kernel has it, an agent there behind TLS,
-//! and ping in the guest to verify the effect.
+//! The kernel's own netem as a fault on another host: a virtual machine whose kernel has netem, an agent in it,
+//! reached over TLS, and ping in the guest to verify the effect.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use crate::support::guest::ready;
 use crate::support::{TempDir, brunt, busy, need, root, skip};
 use serde_json::Value;
 
-/// In one direction; a ping over loopback takes twice as long.
+/// Delay in one direction; a ping over loopback takes twice as long.
 const DELAY_MS: f64 = 200.0;
-/// Share of packets lost, in each direction.
+/// Fraction of packets lost, in each direction.
 const LOSS: f64 = 0.3;
-/// Longer than an emulated guest takes on a busy machine.
+/// Longer than an emulated guest takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Pings continuously; an agent is killed in the second period of slow pings.
@@ -56,8 +56,8 @@ impl GuestLines {
         while self.next() != word {}
     }
 
-    /// Counts the pings from the first lost one to the last until a program ends, and how many of them were lost. The
-    /// count doesn't depend on when exactly the fault begins and ends.
+    /// Counts the pings between the first and the last lost ping until a program ends, and how many of them were
+    /// lost. The counts don't depend on when exactly the fault begins and ends.
     fn count_while(&self, program: &mut Child) -> (u64, u64) {
         let (mut count, mut lost, mut kept) = (0, 0, (0u64, 0u64));
         while program.try_wait().expect("a child").is_none() {
@@ -71,11 +71,11 @@ impl GuestLines {
             }
             count += u64::from(lost > 0);
         }
-        // The first lost ping counts as neither.
+        // The first lost ping is in neither count.
         (kept.0.saturating_sub(1), kept.1.saturating_sub(1))
     }
 
-    /// Waits for `count` pings in a row for which `is_so` holds.
+    /// Waits for `count` consecutive pings whose times `is_so` accepts.
     fn wait_for_pings(&self, count: usize, is_so: impl Fn(f64) -> bool) {
         let mut row = 0;
         while row < count {
@@ -88,7 +88,7 @@ impl GuestLines {
     }
 }
 
-/// A machine; killed on drop.
+/// A virtual machine; killed on drop.
 struct Machine(Child);
 
 impl Drop for Machine {
@@ -100,7 +100,7 @@ impl Drop for Machine {
     }
 }
 
-/// The netem modules and everything else that the guest needs, or `None`.
+/// The netem modules and everything else that the guest needs; `None` if something is missing.
 fn files(folder: &TempDir, identity: &Path) -> Option<Vec<PathBuf>> {
     need("strip", "binutils")?;
     let listed = Command::new(root().join("tools/kernel-initiator.sh"))
@@ -198,14 +198,14 @@ fn start(file: &Path, out: &Path) -> Child {
     run.spawn().expect("it starts")
 }
 
-/// Whether `some` of `all` fits this probability: within four standard deviations, which chance exceeds once in 16 000
-/// times.
+/// Whether `some` of `all` fits this probability: it lies within four standard deviations, which chance exceeds once
+/// in 16 000 times.
 fn is_share(some: u64, all: u64, probability: f64) -> bool {
     let mean = all as f64 * probability;
     (some as f64 - mean).abs() <= 4.0 * (mean * (1.0 - probability)).sqrt()
 }
 
-/// The number before these words.
+/// The number that precedes these words.
 fn number_before(text: &str, words: &str) -> u64 {
     let before = text.split(words).next().expect("a text has a beginning");
     let digits = before
@@ -217,7 +217,7 @@ fn number_before(text: &str, words: &str) -> u64 {
         .unwrap_or_else(|| panic!("no number before {words}: {text}"))
 }
 
-/// The number after these words.
+/// The number that follows these words.
 fn number_after(text: &str, words: &str) -> u64 {
     let digits = text
         .split(words)
@@ -236,8 +236,8 @@ fn output_text(output: &Output) -> String {
     )
 }
 
-/// The configured share of packets is lost, both for a ping's request and for its reply, which leave by the loopback
-/// interface.
+/// The configured fraction of packets is lost, both of ping requests and of their replies, which also leave by the
+/// loopback interface.
 fn netem_loses(guest: &GuestLines, folder: &TempDir, controller: &Path, port: u16) {
     let fault = format!(
         "[[fault]]\nhost = \"guest\"\nnetem = {{ loss = {LOSS} }}\ninterface = \"lo\"\nat = \"500ms\"\nfor = \"40s\"\n"
@@ -255,19 +255,19 @@ fn netem_loses(guest: &GuestLines, folder: &TempDir, controller: &Path, port: u1
     let summary = std::fs::read(out.join("summary.json")).expect("a summary");
     let summary: Value = serde_json::from_slice(&summary).expect("JSON");
     let shown = summary["points"][0]["runs"][0]["faults"][0].to_string();
-    let through = number_before(&shown, "packets left lo through it");
+    let through = number_before(&shown, "packets left lo through netem");
     let dropped = number_after(&shown, "it dropped ");
     assert!(
         is_share(dropped, through + dropped, LOSS),
         "{dropped} dropped, {through} not: {shown}"
     );
-    // This many in a row happen by chance less than once in a million times.
+    // By chance, this many consecutive pings are affected less than once in a million times.
     guest.wait_for_pings(20, |_| true);
     std::fs::remove_dir_all(&out).expect("results");
 }
 
-/// Pings in the guest are lost, and later delayed, only while the fault is active; the kernel's counters prove it, and
-/// it ends when the agent is killed.
+/// Pings in the guest are lost, and later delayed, only while the fault is active; the kernel's counters prove the
+/// fault, and it ends when the agent is killed.
 #[test]
 fn netem_loses_and_delays_what_leaves_a_guest() {
     let _busy = busy(); // An emulated guest keeps a core busy; its times are compared with much longer ones.
@@ -303,9 +303,9 @@ fn netem_loses_and_delays_what_leaves_a_guest() {
     let shown = &summary["points"][0]["runs"][0]["faults"][0];
     let text = shown.to_string();
     assert!(text.contains("shows netem at the root of lo"), "{shown:#}");
-    assert!(text.contains("packets left lo through it"), "{shown:#}");
+    assert!(text.contains("packets left lo through netem"), "{shown:#}");
     guest.wait_for_pings(5, |time| time < DELAY_MS);
-    // Again, for the whole of a run whose agent is killed.
+    // Inject the fault again, for the whole of a run whose agent is killed.
     std::fs::remove_dir_all(&out).expect("results");
     let (file, out) = experiment(
         &folder,

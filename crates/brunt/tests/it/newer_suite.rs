@@ -1,10 +1,10 @@
-//! Cases of upstream's newest conformance suite that the releases in Debian lack: CHAP's encodings (its tests Base64,
-//! Base64Oversize, HexName, Base64Name, EncodedI), REPORT LUNS, and COMPARE AND WRITE from two sessions with aborts in
-//! between. Also cases that the shipped suites test only in part: DataSN misuse that the connection must survive, sense
-//! formats, mismatched lengths.
+//! Tests from upstream's newest conformance suite that the releases in Debian lack: CHAP's encodings (its tests
+//! Base64, Base64Oversize, HexName, Base64Name, EncodedI), REPORT LUNS, and COMPARE AND WRITE from two sessions with
+//! aborts in between. Also cases that the packaged suites test only in part: DataSN errors that the connection must
+//! survive, sense formats, mismatched lengths.
 //!
-//! `libiscsi.rs` runs the shipped suites; SANITIZE, WRITE ATOMIC and CmdSN are in them, and
-//! `hostile.rs` has more of CmdSN.
+//! `libiscsi.rs` runs the packaged suites, which cover SANITIZE, WRITE ATOMIC and CmdSN; `hostile.rs` has more CmdSN
+//! tests.
 
 use crate::raw::{Ended, Pdu, Raw, data_out, encode, isid_of, login_request, rw10};
 use crate::support;
@@ -45,7 +45,7 @@ fn borrow(pairs: &[(String, String)]) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// Sends one login request with `pairs`, to stay in the security stage or to leave it; returns the response.
+/// Sends one login request with `pairs`, either to stay in the security stage or to leave it; returns the response.
 fn round(raw: &mut Raw, transit: bool, pairs: &[(&str, &str)]) -> Result<Pdu, u16> {
     let mut request = login_request(isid_of("chap"));
     if !transit {
@@ -62,8 +62,8 @@ fn round(raw: &mut Raw, transit: bool, pairs: &[(&str, &str)]) -> Result<Pdu, u1
     }
 }
 
-/// A login through the security stage. `offer` replaces `CHAP_A=5`, and `bend` changes the keys of the response before
-/// they are sent. Returns the target's last keys, or its status.
+/// A login through the security stage. `offer` replaces `CHAP_A=5`, and `bend` changes the keys in the response
+/// before they are sent. Returns the target's last keys, or its status.
 fn chap(
     target: &Target,
     mut initiator: ChapInitiator,
@@ -127,7 +127,7 @@ fn base64(bytes: &[u8]) -> String {
     out
 }
 
-/// A response in base64 is accepted like one in hexadecimal; an oversized or invalid one fails only that login.
+/// A response in base64 is accepted like one in hexadecimal; an oversized or invalid response fails only that login.
 #[test]
 fn chap_response_in_base64() {
     let target = Target::start(&[
@@ -150,7 +150,7 @@ fn chap_response_in_base64() {
     );
     let failed = Some(AUTHENTICATION_FAILURE);
     for bytes in [17, 64, 1024, 1025, 4000] {
-        // The right response with trailing bytes.
+        // The correct response followed by extra bytes.
         let long = |r: &str| {
             let mut response = parse_binary(r).expect("hexadecimal");
             response.resize(bytes, 0);
@@ -176,7 +176,7 @@ fn chap_response_in_base64() {
     check(&str::to_string, None);
 }
 
-/// A name is text even if it looks like a number: it is compared as is, without stripping its prefix or decoding it.
+/// A name is text even if it looks like a number: it is compared as is, without stripping a prefix or decoding it.
 #[test]
 fn chap_names_are_text() {
     let check = |configured: &str, sent: &str, expected: Option<u16>| {
@@ -195,8 +195,8 @@ fn chap_names_are_text() {
     check("0x6272756e74", "brunt", failed);
 }
 
-/// The identifier of the initiator's own challenge may be hexadecimal; a value above a byte, or not a number, is
-/// refused.
+/// The identifier of the initiator's own challenge may be hexadecimal; values that exceed a byte or are not numbers
+/// are rejected.
 #[test]
 fn chap_identifier_in_hexadecimal() {
     let target = Target::start(&[
@@ -238,7 +238,7 @@ fn chap_identifier_in_hexadecimal() {
     }
 }
 
-/// The list of algorithms is parsed completely, as numbers and under its own key only.
+/// The list of algorithms is parsed completely, as numbers, and only under its own key.
 #[test]
 fn the_list_of_chap_algorithms_is_parsed_completely() {
     let target = Target::start(&[
@@ -277,14 +277,14 @@ fn code_of(ended: &Ended) -> (ScsiStatus, Option<(u8, u8, u8)>) {
     )
 }
 
-/// Two sessions pass a block back and forth by COMPARE AND WRITE, and one command in five is aborted right after it is
-/// sent. Each command either ends once, or is aborted and gets no response; reported writes are on the medium, and no
-/// write is there in part.
+/// Two sessions pass a block back and forth with COMPARE AND WRITE, and one command in five is aborted right after it
+/// is sent. Each command either ends once, or is aborted and gets no response; reported writes are on the medium, and
+/// no write is there partially.
 #[test]
 fn compare_and_write_from_two_sessions_with_aborts() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
     let mut sessions = [login(&target, "left"), login(&target, "right")];
-    // The block counts how often it was passed on: a lost or a duplicated write would show.
+    // The block counts how often it was passed on, so lost or duplicated writes would be detected.
     let mut holds = 0u8;
     let (mut wrote, mut aborted) = (0, 0);
     for i in 0..200u32 {
@@ -308,8 +308,8 @@ fn compare_and_write_from_two_sessions_with_aborts() {
             holds = holds.wrapping_add(1);
             continue;
         }
-        // With immediate data, so that the target has all of it when the abort arrives; every second time without, so
-        // that the target can't have begun the write.
+        // Half of the time with immediate data, so that the target has all of it when the abort arrives; otherwise
+        // without, so that the target can't have begun the write.
         let immediate: &[u8] = if i % 2 == 0 { &data } else { &[] };
         raw.send(&command.into(), immediate);
         let mut pdu = raw.manage(0, code::task_management::ABORT_TASK, tag, cmd_sn);
@@ -336,7 +336,7 @@ fn compare_and_write_from_two_sessions_with_aborts() {
             expected,
             "round {i}: ended: {ended}"
         );
-        // No more PDUs of the command arrive: the next response is the ping's.
+        // No further PDUs for the command arrive: the next response is the ping's.
         assert_eq!(raw.ping(b"quiet").kind(), Opcode::NopIn, "round {i}");
         if ended {
             wrote += 1;
@@ -345,8 +345,8 @@ fn compare_and_write_from_two_sessions_with_aborts() {
         }
         aborted += 1;
         if !immediate.is_empty() {
-            // The abort may arrive while the block is being written: it is then written completely, and not reported
-            // (SAM-5 leaves that open; the response to the abort has waited for it).
+            // If the abort arrives while the block is being written, the block is written completely but not reported
+            // (SAM-5 leaves that open; the response to the abort waits for the write).
             let read = raw.read(0, &rw10(READ_10, 0, 1), BLOCK as u32);
             let now = read.data[0];
             assert!(
@@ -357,14 +357,14 @@ fn compare_and_write_from_two_sessions_with_aborts() {
         }
     }
     assert_eq!(wrote + aborted, 200);
-    // A command without data can't have ended: these were certainly aborted.
+    // Commands whose data was not sent can't have completed, so they must have been aborted.
     assert!(aborted >= 20, "{aborted} aborted");
     let read = sessions[0].read(0, &rw10(READ_10, 0, 1), BLOCK as u32);
     assert_eq!(
         read.data, [holds; BLOCK],
         "{wrote} written, {aborted} aborted"
     );
-    // A comparison with old data is refused, with the position of the mismatch.
+    // A comparison with outdated data fails, with the position of the mismatch.
     let stale = [[holds.wrapping_sub(1); BLOCK], [0xee; BLOCK]].concat();
     let ended = sessions[1].write(0, &compare_and_write(0, 1), &stale);
     assert_eq!(
@@ -374,8 +374,8 @@ fn compare_and_write_from_two_sessions_with_aborts() {
     assert_eq!(ended.sense.expect("sense").information, Some(0));
 }
 
-/// Data-Out whose length differs from COMPARE AND WRITE's is refused, with both ways of sending it, and nothing is
-/// compared or written.
+/// Data-Out whose length differs from that of COMPARE AND WRITE is rejected, with both ways of sending it, and
+/// nothing is compared or written.
 #[test]
 fn compare_and_write_of_another_length() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
@@ -410,8 +410,8 @@ fn compare_and_write_of_another_length() {
     );
 }
 
-/// Wrong DataSNs in the answer to an R2T fail that write with CHECK CONDITION once its sequence is over; the connection
-/// continues, and writes with correct DataSNs succeed.
+/// Wrong DataSNs in the answer to an R2T make that write fail with CHECK CONDITION once its sequence is over; the
+/// connection continues, and writes with correct DataSNs succeed.
 #[test]
 fn wrong_data_sns_fail_only_that_write() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
@@ -460,12 +460,12 @@ fn wrong_data_sns_fail_only_that_write() {
     );
 }
 
-/// D_SENSE determines the format of sense data on every nexus of the unit, at once, and a reset reverts it.
+/// D_SENSE determines the format of sense data on every nexus of the unit immediately, and a reset reverts it.
 #[test]
 fn d_sense_selects_the_format_of_sense_data() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
     let (mut a, mut b) = (login(&target, "a"), login(&target, "b"));
-    // READ (16) far beyond the end; returns the first byte of its sense data.
+    // Sends READ (16) far beyond the end; returns the first byte of the sense data.
     let format = |raw: &mut Raw| {
         let mut cdb = [0; 16];
         cdb[0] = 0x88;
@@ -495,7 +495,7 @@ fn d_sense_selects_the_format_of_sense_data() {
     list[4 + 2] |= 0x04;
     assert_eq!(select(&mut a, &list).status, ScsiStatus::Good);
     assert_eq!(format(&mut a), 0x72);
-    // The unit attention for the change already has the new format.
+    // The unit attention that reports the change already has the new format.
     let told = b.read(0, &[0; 6], 0);
     assert_eq!(
         code_of(&told),
@@ -513,8 +513,8 @@ fn d_sense_selects_the_format_of_sense_data() {
     assert_eq!(format(&mut a), 0x70);
 }
 
-/// RESERVE (6) locks out the other initiator until the holder, and only the holder, releases it: by RELEASE, by logging
-/// out, or by losing its connection.
+/// RESERVE (6) locks out the other initiator until the holder, and only the holder, releases the reservation: by
+/// RELEASE, by logging out, or by losing its connection.
 #[test]
 fn only_its_holder_can_release_a_reservation() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
@@ -544,7 +544,7 @@ fn only_its_holder_can_release_a_reservation() {
             "{what}"
         );
         assert_eq!(write(&mut b), ScsiStatus::ReservationConflict, "{what}");
-        // GOOD, but without effect.
+        // RELEASE by another initiator returns GOOD, but has no effect.
         assert_eq!(b.read(0, &release, 0).status, ScsiStatus::Good, "{what}");
         assert_eq!(write(&mut b), ScsiStatus::ReservationConflict, "{what}");
         assert_eq!(write(&mut a), ScsiStatus::Good, "{what}");
@@ -607,8 +607,8 @@ fn send_targets_works_in_a_normal_session() {
     assert_eq!(raw.read(0, &[0; 6], 0).status, ScsiStatus::Good);
 }
 
-/// REPORT LUNS lists each LUN once; a list that doesn't fit is truncated, however short the allocation length, and its
-/// header has the full length (SPC-4, 6.33).
+/// REPORT LUNS lists each LUN once; a list that doesn't fit is truncated, however short the allocation length, and
+/// its header gives the full length (SPC-4, 6.33).
 #[test]
 fn report_luns_lists_each_lun_once() {
     let target = Target::start(&[
@@ -639,8 +639,8 @@ fn report_luns_lists_each_lun_once() {
     }
 }
 
-/// A CmdSN below or above the window is ignored even for a write with immediate data: nothing is written, and the same
-/// number, used correctly, works.
+/// A CmdSN below or above the window is ignored even for a write with immediate data: nothing is written, and the
+/// same number works when used correctly.
 #[test]
 fn a_write_with_a_cmd_sn_outside_the_window_writes_nothing() {
     let target = Target::start(&["--lun", "memory:16MiB"]);

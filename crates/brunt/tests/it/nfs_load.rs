@@ -1,5 +1,5 @@
-//! The load of NFS calls against nfs-ganesha: the counts match the server's folder and tshark, the same seed gives the
-//! same calls, and the load's tree is removed or kept.
+//! The NFS load against nfs-ganesha: the counts match the server's folder and tshark, the same seed gives the same
+//! calls, and the load's tree is removed or kept.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::nfs_server::{MOUNT_PORT, NFS_PORT, Server, run};
 use crate::support::agents::host_by_ssh;
 use crate::support::{TempDir, eventually, experiment, need, run_within, succeed};
 
-/// All operations, few files.
+/// A load with all operations on few files.
 const SMALL: &str = "directories = 2, files = 20, file_size = \"16k\", names = 10";
 
 /// The URL of the exported folder.
@@ -39,7 +39,7 @@ fn left(server: &Server) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).collect()
 }
 
-/// Completed requests of each run by kind.
+/// Completed requests in each run, by kind.
 pub fn completed(summary: &Value) -> Vec<BTreeMap<String, u64>> {
     let runs = summary["points"][0]["runs"].as_array().expect("runs");
     let of_run = |run: &Value| {
@@ -89,7 +89,7 @@ fn a_mix_of_calls_runs_on_ganesha() {
         "the tree is removed"
     );
 
-    // The same seed makes the same calls; this time, the tree stays.
+    // The same seed makes the same calls; this time, the tree is kept.
     let kept = format!("{SMALL}, keep = true");
     let again = measured(&server, &kept, workload);
     assert_eq!(completed(&again), counts);
@@ -109,7 +109,7 @@ fn a_mix_of_calls_runs_on_ganesha() {
     assert!(note.contains("stays on the server"), "{note}");
 }
 
-/// The same seed makes the same calls with NFSv4.1.
+/// With NFSv4.1, the same seed makes the same calls.
 #[test]
 fn a_mix_of_calls_runs_with_nfs41() {
     let Some(server) = Server::within("nfs_load::a_mix_of_calls_runs_with_nfs41") else {
@@ -173,13 +173,13 @@ fn errors_are_counted_by_their_status() {
                 )
             };
             let has = |name: &str| names().is_some_and(|names| names.join(name).exists());
-            // Between the two, the run begins: it removes the oldest file first.
+            // The run begins between the two events: it removes the oldest file first.
             eventually("names are made", 30, || has("f199"));
             eventually("a name is removed", 30, || !has("f0"));
             let names = fs::read_dir(names().expect("a tree"))
                 .expect("names")
                 .flatten();
-            // The load may have removed it, too.
+            // The load may have removed the file as well.
             names.for_each(|name| drop(fs::remove_file(name.path())));
         }
     });
@@ -189,7 +189,7 @@ fn errors_are_counted_by_their_status() {
     let run = &summary["points"][0]["runs"][0];
     println!("{} {} {}", run["causes"], run["losses"], run["first_error"]);
     let causes = run["causes"].as_array().expect("causes");
-    // ganesha fails a CREATE, too, if the new file is gone before it has read the attributes.
+    // ganesha also fails a CREATE if the new file disappears before ganesha has read its attributes.
     let [removals, creations] =
         ["REMOVE", "CREATE"].map(|call| format!("{call}: the server returned NFS3ERR_NOENT (2)"));
     let count = |words: &String| {
@@ -208,7 +208,7 @@ fn errors_are_counted_by_their_status() {
     assert!(left(&server).is_empty());
 }
 
-/// Ctrl-C removes the tree, while it is made and during a run.
+/// Ctrl-C removes the tree, both while it is being created and during a run.
 #[test]
 fn an_interrupt_removes_the_tree() {
     let Some(server) = Server::within("nfs_load::an_interrupt_removes_the_tree") else {
@@ -233,7 +233,7 @@ fn an_interrupt_removes_the_tree() {
     }
 }
 
-/// Sizes of a distribution are those of the server's files, in every run, and calls stay within them.
+/// The sizes of the server's files follow the distribution, in every run, and calls stay within the files.
 #[test]
 fn files_have_sizes_of_a_distribution() {
     let Some(server) = Server::within("nfs_load::files_have_sizes_of_a_distribution") else {
@@ -264,7 +264,7 @@ fn files_have_sizes_of_a_distribution() {
         (65..135).contains(&below),
         "half of them up to the median, not {below}"
     );
-    // Another seed makes other calls, on the same files.
+    // Another seed makes different calls on the same files.
     let folder = TempDir::new("nfs-load");
     let other = text(&server, nfs, workload).replace("seed = 5", "seed = 6");
     fs::remove_dir_all(&left(&server)[0]).expect("the first tree");
@@ -303,7 +303,7 @@ fn hosts_share_the_calls() {
     assert!(left(&server).is_empty(), "both trees are removed");
 }
 
-/// A capture of everything on the loopback interface.
+/// A capture of all traffic on the loopback interface.
 pub struct Capture {
     tshark: Child,
     file: PathBuf,
@@ -322,7 +322,7 @@ impl Capture {
         capture
     }
 
-    /// Sends a mark until it is in the file: then so is everything before it.
+    /// Sends a mark until it is in the file; then everything before it is, too.
     fn wait_for(&self, mark: &[u8]) {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         eventually("tshark captures", 60, || {
@@ -339,7 +339,7 @@ impl Capture {
     }
 }
 
-/// The results match what tshark decodes on the wire.
+/// The results match what tshark decodes from the wire.
 #[test]
 fn tshark_counts_the_same_calls() {
     if need("tshark", "tshark").is_none() {
@@ -374,7 +374,7 @@ fn tshark_counts_the_same_calls() {
     }
     let counts = completed(&summary);
     println!("calls by procedure: {seen:?}; counted: {counts:?}");
-    // Of these, none are needed to make and remove the tree.
+    // These calls are not needed to create and remove the tree.
     let only_load = [
         ("read", "6"),
         ("access", "4"),
@@ -387,7 +387,7 @@ fn tshark_counts_the_same_calls() {
         let counted: u64 = counts.iter().map(|run| run[name]).sum();
         assert_eq!(seen.get(procedure).copied(), Some(counted), "{name}");
     }
-    // Those that fill the files are UNSTABLE (0).
+    // The calls that fill the files are UNSTABLE (0).
     let stable = ask(
         "nfs.procedure_v3 == 7 && rpc.msgtyp == 0",
         &["nfs.write.stable"],

@@ -1,4 +1,4 @@
-//! Locks of NFSv4.1 in captures and replays, against nfs-ganesha and tshark.
+//! NFSv4.1 locks in captures and replays, against nfs-ganesha and tshark.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +29,7 @@ fn handle_of(backend: &dyn Backend, name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A client with three owners, of which one ends with a lock.
+/// A client with three owners, one of which still has a lock at the end.
 fn capture_locks(server: &Server, file: &Path) {
     writable(&server.export().join("work"));
     fs::write(server.export().join("work/file"), [7; 5000]).expect("a file");
@@ -61,7 +61,7 @@ fn locks(trace: &Path) -> Vec<(NfsTraceCall, NfsTraceLock)> {
     trace.calls.iter().filter_map(of).collect()
 }
 
-/// Operation, type, offset, length and status.
+/// Operation, type, offset, length and status of each lock call, as in the trace.
 fn facts(locks: &[(NfsTraceCall, NfsTraceLock)]) -> Vec<[u64; 5]> {
     let of = |(call, lock): &(NfsTraceCall, NfsTraceLock)| {
         let NfsTraceLock {
@@ -78,7 +78,7 @@ fn facts(locks: &[(NfsTraceCall, NfsTraceLock)]) -> Vec<[u64; 5]> {
     locks.iter().map(of).collect()
 }
 
-/// The same as tshark reads it, from calls and replies; and the owner of each call that names one.
+/// The lock calls as tshark reads them, from calls and replies; also the owner in each call that has one.
 fn as_tshark_reads(file: &Path) -> (Vec<[u64; 5]>, Vec<String>) {
     let nfs = format!("tcp.port=={NFS_PORT},rpc");
     let ask = |direction: u32, fields: &[&str]| -> Vec<Vec<String>> {
@@ -115,8 +115,8 @@ fn as_tshark_reads(file: &Path) -> (Vec<[u64; 5]>, Vec<String>) {
     (facts.collect(), owners.collect())
 }
 
-/// The trace has the locks that tshark reads. With NFSv4.1 they are replayed with the same outcome; with NFSv3, or with
-/// several connections for a client, they are left out.
+/// The trace has the same locks that tshark reads. With NFSv4.1 they are replayed with the same outcome; with NFSv3,
+/// or with several connections per client, they are left out.
 #[test]
 fn captured_locks_are_replayed() {
     if need("tshark", "tshark").is_none() {
@@ -134,7 +134,7 @@ fn captured_locks_are_replayed() {
     assert_eq!(facts(&wanted), shown);
     let denied = wanted.iter().filter(|(call, _)| call.status == Some(10010));
     assert_eq!(denied.count(), 3, "{shown:?}");
-    // A name has one owner, and an owner one name.
+    // Each name belongs to one owner, and each owner has one name.
     let owners = wanted.iter().map(|(_, lock)| lock.owner);
     let mut pairs: Vec<(&String, u32)> = names.iter().zip(owners).collect();
     pairs.retain(|(name, _)| !name.is_empty());
@@ -154,7 +154,7 @@ fn captured_locks_are_replayed() {
     assert_eq!(fidelity["statuses_differ"], 0);
     assert_eq!(fidelity["answered"], fidelity["planned"]);
     let same = ["LOCK", "LOCKT", "LOCKU"].map(|name| fidelity["procedures"][name]["same"].as_u64());
-    // The client that was captured released all locks of the owner that had one at the end.
+    // The captured client released all locks of the owner that had a lock at the end.
     assert_eq!(same, [Some(5), Some(1), Some(4)]);
     assert_eq!(facts(&locks(&folder.join("replay"))), facts(&wanted));
 
@@ -176,11 +176,11 @@ fn captured_locks_are_replayed() {
     let url = format!("{url}&connections=2");
     without(
         &attempt(&load, &url, &[]).1,
-        "the target's URL states more than one connection",
+        "the target's URL sets more than one connection",
     );
 }
 
-/// A load locks and releases files with NFSv4.1, and is refused with NFSv3.
+/// A load locks and unlocks files with NFSv4.1, and is rejected with NFSv3.
 #[test]
 fn a_load_locks_files() {
     let Some(server) = Server::within("nfs_locks::a_load_locks_files") else {

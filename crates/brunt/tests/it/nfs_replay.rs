@@ -1,5 +1,5 @@
-//! Replays of captured NFS traffic against nfs-ganesha: a capture of the replay has the same calls, sizes and statuses as
-//! the capture that was replayed, by Brunt's own reader and by tshark.
+//! Replays of captured NFS traffic against nfs-ganesha: a capture of the replay has the same calls, sizes and
+//! statuses as the capture that was replayed, according to Brunt's own reader and to tshark.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -39,7 +39,7 @@ pub fn folder_url(server: &Server, folder: &str, user: u32) -> String {
     )
 }
 
-/// A folder that the user may write to.
+/// A folder to which the user may write.
 pub fn writable(path: &Path) {
     fs::create_dir(path).expect("a folder");
     fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("its mode");
@@ -91,7 +91,7 @@ pub fn attempt(trace: &Path, url: &str, options: &[&str]) -> (Output, Value) {
     (output, result)
 }
 
-/// The result of a replay that is faithful, except that calls may be late.
+/// The result of a replay, which must be faithful except that calls may be late.
 pub fn replay(trace: &Path, url: &str, options: &[&str]) -> Value {
     let (output, result) = attempt(trace, url, options);
     let text = String::from_utf8_lossy(&output.stderr);
@@ -109,7 +109,7 @@ pub fn replay(trace: &Path, url: &str, options: &[&str]) -> Value {
     result
 }
 
-/// The calls of [`USER`], by client and in order: procedure, offset, bytes asked for and moved, status.
+/// The calls of [`USER`], by client and in order: procedure, offset, bytes requested and transferred, status.
 fn calls(trace: &Path) -> Vec<(u32, u64, u32, u64, Option<u32>)> {
     let trace = NfsTrace::read(trace).expect("a trace");
     let is_users = |call: &&NfsTraceCall| {
@@ -150,7 +150,7 @@ fn tshark_counts(capture: &Path) -> BTreeMap<String, u64> {
     counts
 }
 
-/// A captured load, replayed onto an empty folder of a server: a capture of the replay shows the same.
+/// A captured load is replayed on an empty folder of a server: a capture of the replay shows the same calls.
 #[test]
 fn a_capture_of_a_replay_shows_the_same_calls() {
     if need("tshark", "tshark").is_none() {
@@ -187,7 +187,7 @@ fn a_capture_of_a_replay_shows_the_same_calls() {
     assert_eq!(counts[0], counts[1]);
     assert_eq!(counts[0].values().sum::<u64>(), wanted.len() as u64);
 
-    // The replay says the same about itself.
+    // The replay's own report agrees.
     let fidelity = &result["fidelity"];
     assert_eq!(fidelity["sent"], wanted.len());
     assert_eq!(fidelity["answered"], wanted.len());
@@ -198,7 +198,7 @@ fn a_capture_of_a_replay_shows_the_same_calls() {
     replays_with_nfs41(&server, &folder.join("load"), wanted.len() as u64);
 }
 
-/// With NFSv4.1, each call is a compound with the same outcome.
+/// With NFSv4.1, each call becomes a compound with the same outcome.
 fn replays_with_nfs41(server: &Server, trace: &Path, calls: u64) {
     writable(&server.export().join("fresh41"));
     let url = server.url41("fresh41/", "uid=0&gid=0");
@@ -214,7 +214,7 @@ fn replays_with_nfs41(server: &Server, trace: &Path, calls: u64) {
     assert_eq!(left.count(), 0, "its files are removed");
 }
 
-/// A captured load of NFSv4.1 is replayed with NFSv4.1, of which a capture shows the same operations, and with NFSv3.
+/// A captured NFSv4.1 load is replayed with NFSv4.1, where a capture shows the same operations, and with NFSv3.
 #[test]
 fn captured_nfs41_traffic_is_replayed() {
     if need("tshark", "tshark").is_none() {
@@ -272,8 +272,8 @@ fn captured_nfs41_traffic_is_replayed() {
     }
 }
 
-/// Everything that a trace needs is made before, with its length, mode and owner; by dependency and as fast as possible,
-/// statuses are the same.
+/// Everything that a trace needs is created before the replay, with its length, mode and owner; by dependency and as
+/// fast as possible, statuses are the same.
 #[test]
 fn files_of_a_trace_are_made_before_it_is_replayed() {
     if need("tshark", "tshark").is_none() {
@@ -310,7 +310,7 @@ fn files_of_a_trace_are_made_before_it_is_replayed() {
     assert!(root.join("walk/dir/gone").is_file() && !root.join("walk/dir/made").exists());
     assert_eq!(prepared["tree"]["found"], 0);
 
-    // Preparing again finds everything, and so does the replay.
+    // Preparing again finds everything in place, and so does the replay.
     let again = replay(&trace, &url, &[&options[..], &["--prepare-only"]].concat());
     let entries = ["directories", "files", "symlinks"].map(|kind| prepared["tree"][kind].as_u64());
     assert_eq!(again["tree"]["found"].as_u64(), entries.into_iter().sum());
@@ -323,7 +323,7 @@ fn files_of_a_trace_are_made_before_it_is_replayed() {
     assert_eq!(result["fidelity"]["statuses_differ"], 0, "{result}");
     assert!(root.join("walk/dir/made").is_file() && !root.join("walk/dir/gone").exists());
 
-    // Now the files are no longer those of the trace; another tree is made next to them.
+    // Now the files are no longer those of the trace, so another tree is created next to them.
     let check = |options: &[&str], expected: &str| {
         let output = run_within(&mut replay_command(&trace, &url, options), 60);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -371,7 +371,7 @@ fn capture_walk(server: &Server, folder: &TempDir, trace: &Path) {
 pub struct Walker(pub NfsConversation);
 
 impl Walker {
-    /// Makes a call that has this status; returns the handle in the reply.
+    /// Makes a call that must return this status; returns the handle in the reply.
     pub fn call(&mut self, args: Args<'_>, status: u32) -> Vec<u8> {
         let results = self.0.nfs(&args).expect("an answer");
         assert_eq!(results.status, Status(status), "{args:?}");
@@ -382,7 +382,7 @@ impl Walker {
         }
     }
 
-    /// All procedures but NULL.
+    /// All procedures except NULL.
     pub fn walk(&mut self, root: &[u8]) {
         let at = |dir, name| DirOp { dir, name };
         let root = FileHandle(root);
@@ -554,7 +554,7 @@ impl Walker {
         );
     }
 
-    /// Lists a directory in parts; returns its names, each of which comes once.
+    /// Lists a directory in parts; returns its names, each of which occurs once.
     pub fn list(&mut self, dir: FileHandle<'_>) -> BTreeSet<Vec<u8>> {
         let mut names = BTreeSet::new();
         let (mut cookie, mut cookie_verifier, mut parts) = (0, 0, 0);
@@ -599,7 +599,8 @@ impl Walker {
     }
 }
 
-/// A capture of another client that begins in the middle: missing information is made up, and statuses are the same.
+/// A capture from another client that begins in the middle: missing information is invented, and statuses are the
+/// same.
 #[test]
 fn a_capture_that_begins_in_the_middle_is_replayed() {
     let Some(server) =
@@ -625,8 +626,8 @@ fn a_capture_that_begins_in_the_middle_is_replayed() {
     assert_eq!(fidelity["contradictions"], 0);
 }
 
-/// An experiment repeats a replay while its server is frozen: each run has its own files, and figures by operation show
-/// the cost of the fault.
+/// An experiment repeats a replay while its server is frozen: each run has its own files, and figures by operation
+/// show the effect of the fault.
 #[test]
 fn an_experiment_replays_calls_under_a_fault() {
     let folder = TempDir::new("nfs-replay");

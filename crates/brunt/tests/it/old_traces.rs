@@ -1,5 +1,6 @@
-//! Sample traces of each format version, as they were written: the tests record how this program handles them and
-//! ensure that this doesn't change. The expected figures come from DuckDB and pyarrow, not from the program under test.
+//! Sample traces in each format version, as they were originally written: the tests record how this program handles
+//! them and ensure that this doesn't change. The expected figures come from DuckDB and pyarrow, not from the program
+//! under test.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,11 +13,11 @@ use serde_json::Value;
 enum Fate {
     /// The sample in `testdata/traces/vN` is read.
     Read,
-    /// Refused by name, whether or not a sample exists.
+    /// Rejected with the version in the message, whether or not a sample exists.
     Refused,
 }
 
-/// Every version that ever existed. A new version comes with a sample, and a decision about those before it.
+/// Every version that ever existed. A new version needs a sample, and a decision about the versions before it.
 const VERSIONS: [(i64, Fate); 4] = [
     (1, Fate::Refused),
     (2, Fate::Refused),
@@ -24,7 +25,7 @@ const VERSIONS: [(i64, Fate); 4] = [
     (4, Fate::Read),
 ];
 
-/// Tables added to a version after its sample was written: the sample is read as if they were empty.
+/// Tables added to a version after its sample was written: the sample is read as if these tables were empty.
 const LATER: [(i64, &str); 2] = [(4, "sketches"), (4, "capture_health")];
 
 fn sample(version: i64) -> PathBuf {
@@ -79,7 +80,7 @@ fn a_sample_of_version_4_is_analyzed() {
     ] {
         assert_eq!(report.pointer(path), Some(&Value::from(expected)), "{path}");
     }
-    // Four READs begin where the previously sent one ended; replies overtook each other, so three don't look
+    // Four READs begin where the previously sent one ended; replies overtook one another, so three don't look
     // sequential.
     for (way, operations, bytes, sequential) in
         [("read", 39, 126_440, 4.0), ("write", 29, 69_659, 0.0)]

@@ -40,7 +40,7 @@ fn rare_framings_lose_no_calls() {
     }
 }
 
-/// Rows of a cache trace fit SPC's columns, but run backwards in time.
+/// The rows of a cache trace fit SPC's columns, but run backwards in time.
 #[test]
 fn a_format_that_fits_badly_is_reported_as_doubtful() {
     let file = outside("cydonia-cp_cache-100.csv");

@@ -3,7 +3,7 @@
 use crate::support::{self, TempDir, brunt, run_within, succeed};
 use serde_json::Value;
 
-/// A target that is slow for a third of each run, as a component that works for 9 hours of 10.
+/// A target that is slow for a third of each run, modelled as a component that works for 9 hours out of 10.
 const EXPERIMENT: &str = r#"
 name = "x"
 repetitions = 2
@@ -89,7 +89,7 @@ fn expected_figures_are_those_of_the_phases() {
     assert!(error.abs() <= 1e-6 * half.max(1.0), "{rate}");
     let least = &found["requests_per_second_least"];
     close(number(least, "mean"), number(rate, "mean") * 0.99);
-    // Requests of 5 ms miss the threshold, unless two runs differ too much to tell.
+    // Requests of 5 ms miss the threshold, unless the two runs differ too much for a decision.
     let slow = states[1]["service"].as_str().expect("a verdict");
     assert!(["missed", "undecided"].contains(&slow), "{found}");
     let available = &found["available"];

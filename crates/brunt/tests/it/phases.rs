@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A file that is filled once, and then read and written.
+/// A target that is filled once, and then read and written.
 const EXPERIMENT: &str = r#"
 name = "phases"
 repetitions = 2
@@ -91,7 +91,7 @@ fn phases_run_in_order_and_wait_for_their_conditions() {
         waits.iter().map(told).collect::<Vec<_>>(),
         [0, 1].map(|repetition| ("last".into(), repetition.into(), "met".into()))
     );
-    // It is repeated after 10 ms.
+    // A failed attempt is repeated after 10 ms.
     assert!(waits[0]["waited_s"].as_f64() >= Some(0.01), "{waits:?}");
     // Two attempts before the first repetition, one before the second.
     assert_eq!(std::fs::read_to_string(&log).expect("attempts").len(), 3);
@@ -121,7 +121,7 @@ fn a_condition_that_does_not_hold_ends_the_experiment_with_what_was_measured() {
     );
 }
 
-/// In every repetition, the fill of a job file is measured before the jobs that read it.
+/// In every repetition, the fill from a job file is measured before the jobs that read it.
 #[test]
 fn jobs_behind_a_stonewall_run_after_those_before_it() {
     let folder = tempfile::tempdir().expect("a folder");

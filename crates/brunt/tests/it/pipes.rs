@@ -1,5 +1,5 @@
-//! Files that are pipes: their contents are read, and one Ctrl-C ends the wait for them, even before there is a writer.
-//! The same for full pipes as output.
+//! Files that are pipes: their contents are read, and a single Ctrl-C ends the wait for them, even before there is a
+//! writer. The same applies to full pipes as output.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{TempDir, eventually, root};
 
-/// Commands that read a file named by the user; `@` is replaced by its name.
+/// Commands that read a file named by the user; `@` is replaced with its name.
 const READERS: &[&str] = &[
     "trace info @",
     "trace convert @ --to spc --out x.spc",
@@ -39,7 +39,7 @@ fn start(folder: &TempDir, words: &str, fifo: &Path) -> Child {
         word => word.as_ref(),
     });
     let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
-    // An earlier attempt may have left it.
+    // An earlier attempt may have left the file behind.
     let _ = std::fs::remove_file(folder.join("x.spc"));
     let folder = fifo
         .parent()
@@ -64,7 +64,7 @@ fn has_open(process: &Child, file: &Path) -> bool {
         .any(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == file))
 }
 
-/// Sends one SIGINT once the pipe is open; the process must then end, and not successfully.
+/// Sends one SIGINT once the pipe is open; the process must then end with a failure.
 fn assert_ends(mut process: Child, words: &str, fifo: &Path) {
     // A process that waits within open(2) has no descriptor.
     eventually(&format!("{words} opens its file"), 60, || {
@@ -89,7 +89,7 @@ fn one_interrupt_ends_a_wait_for_a_pipe() {
     for words in READERS {
         assert_ends(start(&folder, words, &fifo), words, &fifo);
     }
-    // The same with a writer that writes nothing.
+    // Do the same with a writer that writes nothing.
     let _writer: File = OpenOptions::new()
         .read(true)
         .write(true)
@@ -101,7 +101,7 @@ fn one_interrupt_ends_a_wait_for_a_pipe() {
     }
 }
 
-/// Opening a pipe before its writer isn't taken for the end of the file.
+/// A pipe that is opened before its writer exists isn't mistaken for an empty file.
 #[test]
 fn a_pipe_is_read_to_its_end() {
     let folder = TempDir::new("pipes-read");
@@ -147,7 +147,7 @@ const PRINTERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// A full pipe: the end that nothing reads, and its writer.
+/// A full pipe: the end that nothing reads, and the end for writing.
 fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let flags = rustix::fs::fcntl_getfl(&writer).expect("it is open");
@@ -158,7 +158,7 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     (reader, writer)
 }
 
-/// Whether all threads of a process sleep: the state of each in proc_pid_stat(5), checked several times.
+/// Whether all threads of a process sleep, checked several times by the state of each in proc_pid_stat(5).
 fn sleeps(process: &Child) -> bool {
     (0..5).all(|_| {
         std::thread::sleep(Duration::from_millis(40));
@@ -211,7 +211,7 @@ fn one_interrupt_ends_a_wait_for_a_reader() {
     }
 }
 
-/// A reader that is slower than the command still gets everything.
+/// A reader that is slower than the command still receives everything.
 #[test]
 fn a_slow_reader_gets_all_of_an_answer() {
     let mut process = Command::new(env!("CARGO_BIN_EXE_brunt"))

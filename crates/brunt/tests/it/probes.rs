@@ -1,5 +1,5 @@
-//! Probes through the whole program: a lab's effects on packets, and a target's costs, are in the figures of the right
-//! host and process.
+//! Probes through the whole program: a lab's effects on packets, and a target's costs, appear in the figures of the
+//! right host and process.
 
 use std::process::{Command, Output};
 
@@ -23,8 +23,8 @@ fn probes(output: &Output) -> Value {
     summary["points"][0]["runs"][0]["probes"].clone()
 }
 
-/// A link that loses one packet in twenty in the direction of the data makes the sender, and only the sender,
-/// retransmit at least about as many; each host of the lab reports only its own network.
+/// If a link loses one packet in twenty in the direction of the data, the sender, and only the sender, retransmits at
+/// least about as many; each lab host reports only its own network.
 #[test]
 fn loss_shows_as_retransmissions() {
     let _alone = alone(); // Compares rates.
@@ -47,8 +47,8 @@ fn loss_shows_as_retransmissions() {
     assert!(output.status.success(), "{output:?}");
     let probes = probes(&output);
     let of = |host: &str, key: &str| probes["hosts"][host][key].as_f64();
-    // 26 MB are some 18,000 segments; half of the lost share is far beyond chance. There is no such upper bound: on a
-    // busy machine acknowledgements come late, and TCP retransmits segments that were not lost.
+    // 26 MB are about 18,000 segments; half of the lost fraction is far beyond chance. There is no comparable upper
+    // bound: on a busy machine, acknowledgements come late, and TCP retransmits segments that were not lost.
     let share = |host| of(host, "tcp.retransmitted_share").expect("both hosts send segments");
     assert!((LOSS / 2.0..1.0).contains(&share("server")), "{probes:#}");
     assert!(share("client") < share("server"), "{probes:#}");
@@ -67,7 +67,7 @@ fn loss_shows_as_retransmissions() {
     );
 }
 
-/// Probes can be turned off, or selected.
+/// Probes can be disabled or selected.
 #[test]
 fn probes_can_be_turned_off_or_selected() {
     let experiment = |probes: &str| {
@@ -96,7 +96,7 @@ fn probes_can_be_turned_off_or_selected() {
     );
 }
 
-/// Statistics of a device's parts are recorded like any probe, also for a served target, even if its process is killed
+/// Statistics of device components are recorded like any probe, even for a served target whose process is killed
 /// meanwhile: its counters restart, and that interval has no rate.
 #[test]
 fn parts_of_served_devices_are_recorded() {
@@ -114,7 +114,7 @@ fn parts_of_served_devices_are_recorded() {
         figures["device.t:1/fault.injected_per_s"].as_f64() > Some(0.0),
         "{probes:#}"
     );
-    // No other probe was selected, and the other LUN has no parts.
+    // No other probe was selected, and the other LUN has no components.
     assert!(
         figures
             .keys()

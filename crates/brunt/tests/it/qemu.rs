@@ -1,4 +1,5 @@
-//! QEMU's own initiator (libiscsi's session layer) against our target: `qemu-img` and `qemu-io` with `iscsi://` URLs.
+//! QEMU's own initiator (libiscsi's session layer) against Brunt's target: `qemu-img` and `qemu-io` with `iscsi://`
+//! URLs.
 
 use crate::support;
 use std::process::Command;
@@ -34,7 +35,7 @@ fn qemu_io(url: &str, commands: &[&str]) -> String {
 }
 
 /// QEMU reads back what it wrote, in sizes from a block to several bursts, with discards and write-zeroes in between;
-/// it sees our size and provisioning.
+/// it sees the target's size and provisioning.
 #[test]
 fn qemu_reads_back_what_it_wrote() {
     if !qemu() {

@@ -1,4 +1,4 @@
-//! Ready-made workloads (`include = "brunt:NAME"`) issue the requests that their descriptions state.
+//! Ready-made workloads (`include = "brunt:NAME"`) issue the requests that their descriptions promise.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ fn points(folder: &TempDir, text: &str) -> Vec<Value> {
     summary["points"].as_array().expect("points").clone()
 }
 
-/// Requests per second and kinds of requests of each job; both follow from shares of a Poisson process.
+/// Each job has the right request rate and kinds of requests; both follow from splitting a Poisson process.
 #[test]
 fn spc_1_sends_each_streams_share_of_the_requests() {
     let folder = TempDir::new("spc-1");
@@ -52,7 +52,7 @@ fn spc_1_sends_each_streams_share_of_the_requests() {
     }
 }
 
-/// Requests of each kind that a point's runs completed; none failed.
+/// Requests of each kind that the runs of a point completed; none failed.
 fn completed<'a>(point: &'a Value, kind: &'a str) -> impl Iterator<Item = u64> + 'a {
     let runs = point["runs"].as_array().expect("runs").iter();
     runs.map(move |run| {
@@ -67,8 +67,8 @@ fn completed<'a>(point: &'a Value, kind: &'a str) -> impl Iterator<Item = u64> +
     })
 }
 
-/// PostMark's counts: each transaction creates or removes a file, and reads one or appends to it unless it is as large as
-/// files get; half of each, by its default.
+/// PostMark's counts: each transaction creates or removes a file, and reads a file or appends to it unless the file
+/// has the maximum size; by default, half of each.
 #[test]
 fn postmark_makes_each_transactions_requests_and_leaves_nothing() {
     let (folder, place) = (TempDir::new("postmark"), TempDir::new("postmark-place"));
@@ -90,13 +90,13 @@ fn postmark_makes_each_transactions_requests_and_leaves_nothing() {
     for run in 0..2 {
         assert_eq!(create[run] + remove[run], 2000, "run {run}");
         let appended = write[run] - create[run];
-        // Few files grow to the largest size within 1000 transactions on 200 files.
+        // Few files reach the maximum size within 1000 transactions on 200 files.
         assert!(
             (1800..=2000).contains(&(read[run] + appended)),
             "run {run}: {} read, {appended} appended",
             read[run]
         );
-        // Five standard deviations of a fair coin that is tossed 2000 times are 112.
+        // Five standard deviations of 2000 tosses of a fair coin are 112.
         for (what, count) in [("created", create[run]), ("read", read[run])] {
             assert!((888..=1112).contains(&count), "run {run}: {count} {what}");
         }

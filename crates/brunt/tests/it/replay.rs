@@ -1,4 +1,4 @@
-//! `brunt replay` and replayed workloads as a user runs them: figures, verdicts, mistakes, results.
+//! `brunt replay` and replayed workloads, as a user runs them: figures, verdicts, mistakes, results.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::support::{bench, brunt, root, succeed};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A real trace: 4,031 requests of a MySQL server.
+/// A real trace: 4,031 requests from a MySQL server.
 fn trace() -> PathBuf {
     root().join("testdata/mysql-minutes.load.gz")
 }
@@ -17,7 +17,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// An interrupted replay says so with its exit status, even if it was flawless, or empty, until then.
+/// The exit status of an interrupted replay says so, even if the replay was flawless, or empty, until then.
 #[test]
 fn an_interrupted_replay_does_not_succeed() {
     let mut child = brunt()
@@ -37,7 +37,7 @@ fn an_interrupted_replay_does_not_succeed() {
     assert_eq!(output.status.code(), Some(1), "{said:?}");
     let found = json(&String::from_utf8_lossy(&output.stdout));
     assert_eq!(found["run"]["stopped"], "interrupted");
-    // A busy machine may be late, and then it isn't a replay.
+    // On a busy machine it may be late, and then it doesn't count as a replay.
     let verdict = found["verdict"].as_str().expect("a verdict");
     let reason = match verdict {
         "degraded" => format!("interrupted after {} of 4031 requests", found["requests"]),
@@ -76,7 +76,7 @@ fn a_real_trace_is_replayed() {
             .arg(&trace)
             .args(["null:64GiB", "--workers", "2"])
             .args(timing);
-        // A busy machine may be late, which affects the verdict: the exit status is then 1.
+        // On a busy machine it may be late, which affects the verdict: the exit status is then 1.
         let answer = command.output().expect("the program runs");
         let found = json(&String::from_utf8_lossy(&answer.stdout));
         let fidelity = &found["fidelity"];
@@ -167,7 +167,8 @@ fn mistakes_are_named_with_their_option() {
     );
 }
 
-/// Options for details that a format leaves open work the same way in `trace info`, in a replay and in an experiment.
+/// Options for details that a format leaves open have the same effect in `trace info`, in a replay and in an
+/// experiment.
 #[test]
 fn options_settle_what_a_format_leaves_open() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -304,8 +305,8 @@ fn an_experiment_records_the_fidelity_of_each_run() {
     assert!(page.contains("Replay fidelity") && page.contains("Verdicts"));
 }
 
-/// The same 500 requests as a table, as SPC and in each format to which SPC can be converted: the requests read are the
-/// requests sent, and all formats agree. (Times are in microseconds, which all of them support.)
+/// The same 500 requests as a table, as SPC and in each format to which SPC can be converted: the requests sent are
+/// the requests in the trace, and all formats agree. (Times are in microseconds, which all formats support.)
 #[test]
 fn one_trace_in_every_format_is_the_same_replay() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -390,7 +391,7 @@ fn one_trace_in_every_format_is_the_same_replay() {
     }
 }
 
-/// A trace of three devices in turn: 60 requests each.
+/// A trace that alternates between three devices: 60 requests each.
 fn three_devices(folder: &Path) -> String {
     let path = folder.join("server.iolog");
     let mut text = String::from("fio version 3 iolog\n");
@@ -405,7 +406,7 @@ fn three_devices(folder: &Path) -> String {
     path.to_str().expect("a plain path").to_string()
 }
 
-/// Devices of a trace go to the targets named for them, in one replay.
+/// The devices of a trace are routed to the targets named for them, in one replay.
 #[test]
 fn devices_of_a_trace_go_to_their_targets() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -472,7 +473,7 @@ fn devices_of_a_trace_go_to_their_targets() {
     std::fs::write(&path, text).expect("a file");
     let mixed = path.to_str().expect("a plain path");
     let mut held = vec![0; 1 << 20];
-    // An ext4 file system by its magic number.
+    // Looks like an ext4 file system because of its magic number.
     (held[1080], held[1081]) = (0x53, 0xef);
     std::fs::write(&file, &held).expect("a file");
     let read_only = format!("{to_file}?read_only=yes");
@@ -525,7 +526,7 @@ fn devices_of_a_trace_go_to_their_targets() {
         (&["--device", "/dev/a"][..], "NAME=TARGET"),
         (
             &["--device", "/dev/z=null:1GiB"],
-            "--device: the trace has no device /dev/z; those it has begin with /dev/a",
+            "--device: the trace has no device /dev/z; its first devices are /dev/a",
         ),
         (
             &[
@@ -581,7 +582,7 @@ fn a_target_that_is_only_read_is_opened_read_only() {
     std::fs::write(folder.path().join("mixed.iolog"), text).expect("a file");
     let image = folder.path().join("a.img");
     let mut held = vec![0; 1 << 20];
-    // An ext4 file system by its magic number.
+    // Looks like an ext4 file system because of its magic number.
     (held[1080], held[1081]) = (0x53, 0xef);
     std::fs::write(&image, &held).expect("a file");
     let experiment = |read: &str, write: &str| {
@@ -621,7 +622,7 @@ fn a_target_that_is_only_read_is_opened_read_only() {
     assert!(said.contains("allow_overwrite"), "{said}");
 }
 
-/// The check and the run refuse a trace that doesn't fit in the same way, and the run leaves no folder behind.
+/// The check and the run reject a trace that doesn't fit in the same way, and the run leaves no folder behind.
 #[test]
 fn a_run_refuses_what_its_check_refuses() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -677,8 +678,8 @@ fn a_check_compares_the_trace_with_the_targets() {
     assert!(said.contains("map") && said.contains("wrap"), "{said}");
 }
 
-/// The benchmark reports how well times were kept, and how fast a replay is, whatever the figures on this machine. A
-/// long trace is replayed within 64 MiB.
+/// The benchmark reports how well times were kept, and how fast a replay is; the figures themselves depend on this
+/// machine. A long trace is replayed within 64 MiB.
 #[test]
 fn the_benchmark_measures_both_sides() {
     let mut command = bench();
@@ -699,7 +700,7 @@ fn the_benchmark_measures_both_sides() {
         "{found}"
     );
     assert!(found["rates"]["replay"][0].as_f64() > Some(0.0), "{found}");
-    // All of its million requests at once would take 56 MB in addition to the buffers.
+    // Its million requests at once would take up 56 MB in addition to the buffers.
     assert!(
         found["memory_peak_bytes"]
             .as_u64()

@@ -1,5 +1,5 @@
-//! The tables that `brunt run` writes, as their readers see them: every query of docs/results.md in the real DuckDB,
-//! also after a SIGKILL and on a full disk.
+//! The tables that `brunt run` writes, as their readers see them: every query in docs/results.md in the real DuckDB,
+//! even after a SIGKILL and on a full disk.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn has_duckdb() -> bool {
     ready
 }
 
-/// Every ```sql block of the page with its heading: first the views, then the queries.
+/// Every ```sql block on the page with its heading: first the views, then the queries.
 fn queries() -> Vec<(String, String)> {
     let page = std::fs::read_to_string(root().join("docs/results.md")).expect("the page");
     let mut heading = String::new();
@@ -39,7 +39,7 @@ fn queries() -> Vec<(String, String)> {
     found
 }
 
-/// The rows that each statement returns, after the page's views.
+/// The rows that each statement returns, after creating the page's views.
 fn ask(folder: &Path, statements: &[&str]) -> Vec<Vec<Value>> {
     let (_, views) = queries().swap_remove(0);
     let all: Vec<&str> = std::iter::once(views.as_str())
@@ -75,7 +75,7 @@ fn summary(folder: &Path) -> Value {
     serde_json::from_slice(&text).expect("JSON")
 }
 
-/// Completed requests of a run, of all kinds.
+/// Completed requests of a run, all kinds together.
 fn completed_of(run: &Value) -> f64 {
     run["ops"]
         .as_array()
@@ -99,10 +99,10 @@ fn close(a: f64, b: f64, share: f64) {
     );
 }
 
-/// Each query of the page runs as written, and agrees with `summary.json`.
+/// Each query on the page runs as written, and agrees with `summary.json`.
 #[test]
 fn queries_agree_with_the_summary() {
-    let _alone = alone(); // A fault must come in its time.
+    let _alone = alone(); // A fault must happen on time.
     if !has_duckdb() {
         return;
     }
@@ -196,7 +196,7 @@ fn queries_agree_with_the_summary() {
         assert_eq!((&row["label"], &row["runs"]), (&point["label"], &3.into()));
         close(number(row, "mean"), number(estimate, "mean"), 1e-9);
         let half_width = number(estimate, "high") - number(estimate, "mean");
-        // As if the runs were independent; the summary's interval is as wide, or wider if neighbouring runs are
+        // The query treats the runs as independent; the summary's interval is as wide, or wider if adjacent runs are
         // correlated.
         assert!(
             number(row, "half_width") <= half_width * 1.001,
@@ -237,7 +237,7 @@ fn queries_agree_with_the_summary() {
         .collect();
     assert_eq!(sizes, [4096.0, 16384.0, 4096.0, 16384.0]);
 
-    // Each extent of a run, and each interval: nothing is missing or duplicated.
+    // Extents and intervals cover each run completely: nothing is missing or duplicated.
     let completed: f64 = runs().map(completed_of).sum();
     let seconds = answer("p99 over time of each run");
     assert_eq!(
@@ -259,7 +259,7 @@ fn queries_agree_with_the_summary() {
         .map(|row| row["max_us"].as_f64().unwrap_or(0.0))
         .fold(0.0, f64::max);
     close(longest, number(&first["response"], "max_us"), 1e-9);
-    // At least 750 ms; a delayed worker may miss some intervals.
+    // At least 750 ms are covered; a delayed worker may miss some intervals.
     assert!(line.len() >= 4, "{}", line.len());
 
     let cdf = answer("Latency CDF");
@@ -277,7 +277,7 @@ fn queries_agree_with_the_summary() {
         .fold(0.0, f64::max);
     close(number(&slowest[0], "response_us"), longest, 1e-9);
 
-    // Requests are lost only on the fault's target and only while it is active.
+    // Requests are lost only on the fault's target and only while the fault is active.
     let lost = answer("What was lost");
     let told: f64 = points
         .iter()
@@ -335,7 +335,7 @@ fn queries_agree_with_the_summary() {
         "queries that nothing is known about"
     );
 
-    // Single requests agree with histograms and runs.
+    // Single requests agree with the histograms and the runs.
     let counted = ask(
         &out,
         &[
@@ -358,7 +358,7 @@ fn queries_agree_with_the_summary() {
     }
 }
 
-/// Values of a column from all parts.
+/// The values of a column in all parts.
 fn column(folder: &Path, table: &'static Table, name: &str) -> Vec<i64> {
     let mut values = Vec::new();
     read_table(folder, table, |batch| {
@@ -368,7 +368,7 @@ fn column(folder: &Path, table: &'static Table, name: &str) -> Vec<i64> {
     values
 }
 
-/// Asserts that all tables are readable, also by DuckDB if it is installed.
+/// Asserts that all tables are readable, including by DuckDB if it is installed.
 fn readable(folder: &Path) {
     let rows = |table: &'static Table| {
         let mut rows = 0;
@@ -394,8 +394,8 @@ fn readable(folder: &Path) {
     }
 }
 
-/// A SIGKILL during a run leaves readable tables, with every row except those in open parts, and a summary marked as
-/// incomplete.
+/// A SIGKILL during a run leaves readable tables, with every row except those in parts that were still open, and a
+/// summary marked as incomplete.
 #[test]
 fn a_kill_leaves_readable_tables() {
     let _busy = busy(); // Makes requests as fast as it can.
@@ -430,8 +430,8 @@ fn a_kill_leaves_readable_tables() {
     readable(&out);
     assert_eq!(summary(&out)["complete"], false);
     assert!(column(&out, &runs::TABLE, "run").is_empty());
-    // Closed parts hold one worker's requests in order of completion: with eight outstanding, every request issued
-    // eight before the last one is there.
+    // Completed parts contain a worker's requests in order of completion: with eight outstanding, every request
+    // issued eight before the last one is there.
     let mut sequence = column(&out, &requests::TABLE, "sequence");
     assert!(sequence.len() >= 2 * 122_880, "{}", sequence.len());
     sequence.sort_unstable();
@@ -444,7 +444,7 @@ fn a_kill_leaves_readable_tables() {
     );
 }
 
-/// A run killed after its first intervals has them on disk, from the first one on, and they are readable.
+/// A run killed after its first intervals has these on disk, starting with the first, and they are readable.
 #[test]
 fn a_short_run_that_is_killed_has_its_intervals() {
     let folder = TempDir::new("results-kill-early");
@@ -470,7 +470,7 @@ fn a_short_run_that_is_killed_has_its_intervals() {
         .expect("it starts");
     let indexes = || column(&out, &intervals::TABLE, "interval");
     eventually("a folder", 60, || out.join("summary.json").exists());
-    // The first interval arrives alone or nearly so, and others follow, during the run.
+    // The first interval is written alone or nearly so, and others follow during the run.
     eventually("the first interval", 60, || !indexes().is_empty());
     let first = indexes().len();
     eventually("later intervals", 60, || indexes().len() > first);
@@ -486,10 +486,10 @@ fn a_short_run_that_is_killed_has_its_intervals() {
     assert_eq!(summary(&out)["complete"], false);
 }
 
-/// Single requests are not held back until there are many of them.
+/// Single requests are written promptly, not held back until there are many of them.
 #[test]
 fn a_killed_run_has_its_requests_at_a_low_rate() {
-    let _alone = alone(); // What it has written is as old as its intervals.
+    let _alone = alone(); // What it has written must be as recent as its intervals.
     let folder = TempDir::new("results-kill-requests");
     let experiment = write(
         &folder,
@@ -519,7 +519,7 @@ fn a_killed_run_has_its_requests_at_a_low_rate() {
     run.wait().expect("it ends");
     let intervals = column(&out, &intervals::TABLE, "end_ns");
     let (last, end) = (times().into_iter().max(), intervals.into_iter().max());
-    // Intervals are a second long and written within another second.
+    // Intervals are a second long and are written within another second.
     assert!(
         last.unwrap() > end.unwrap() - 1_000_000_000,
         "{last:?} of {end:?}"
@@ -527,7 +527,7 @@ fn a_killed_run_has_its_requests_at_a_low_rate() {
 }
 
 /// A full disk ends the experiment with status 1 and a clear message, and the measurements are kept: every request
-/// reported to the observer is on disk, and the summary says what happened.
+/// reported to the observer is on disk, and the summary records what happened.
 #[test]
 fn a_full_disk_keeps_what_was_measured() {
     let _busy = busy(); // Makes requests as fast as it can.
@@ -546,7 +546,7 @@ fn a_full_disk_keeps_what_was_measured() {
         stop = { time = "2m" }
         "#,
     );
-    // A disk of 8 MiB that disappears with its mount namespace; its contents are copied out.
+    // A disk of 8 MiB that disappears with its mount namespace; its contents are copied out first.
     let script = r#"
         mount -t tmpfs -o size=8m none "$1" || exit 77
         "$2" run "$3" --out "$1/out"; status=$?
@@ -590,7 +590,7 @@ fn a_full_disk_keeps_what_was_measured() {
         "the reserve was too small: {trouble}"
     );
     readable(&kept);
-    // The run that the full disk cut short is in the summary and in the table.
+    // The run that was cut short by the full disk is in the summary and in the table.
     let points = summary["points"].as_array().expect("points");
     let summed: usize = points
         .iter()
@@ -605,7 +605,8 @@ fn a_full_disk_keeps_what_was_measured() {
         "{requests} {completed}"
     );
     assert_eq!(completed, counted);
-    // The observer receives requests in batches of 4096, and intervals every 10 ms: the two differ by that.
+    // The observer receives requests in batches of 4096, but intervals every 10 ms, so their numbers may differ by
+    // one batch and one interval.
     let longest: i64 = column(&kept, &intervals::TABLE, "completed")
         .into_iter()
         .max()
@@ -657,7 +658,7 @@ fn memory_does_not_grow_with_recorded_requests() {
     let mut peak_kib = 0;
     eventually("the end of the run", 240, || {
         let text = std::fs::read_to_string(&status).unwrap_or_default();
-        // The program's own pages, which depend on its code size, don't count.
+        // The program's own pages, whose number depends on its code size, don't count.
         let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
         let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
         peak_kib = peak_kib.max(kib.unwrap_or(0));

@@ -60,7 +60,7 @@ fn a_run_leaves_its_summary_and_overwrites_none() {
     }
     let again = brunt(&["run", &file, "--out", out]);
     assert_eq!(again.status.code(), Some(2));
-    // The report page, and the same page generated from the files on disk.
+    // The report page of a run is the same as the page generated from the files on disk.
     let page = std::fs::read_to_string(results.join("report.html")).expect("a page");
     assert!(
         page.contains("Complete: 4 of 4 runs")
@@ -85,7 +85,7 @@ fn a_run_leaves_its_summary_and_overwrites_none() {
     );
 }
 
-/// `--check` refuses what doesn't fit a target whose size is known without opening it, and creates nothing;
+/// `--check` rejects what doesn't fit a target whose size is known without opening it, and creates nothing;
 /// `--check=open` opens the others.
 #[test]
 fn a_check_refuses_regions_that_do_not_fit() {
@@ -124,7 +124,7 @@ fn a_check_refuses_regions_that_do_not_fit() {
     );
     let (status, said) = check("null:1GiB?delay=nonsense", "", "--check");
     assert_eq!(status, Some(2), "{said}");
-    // Facts known only once it is opened.
+    // These facts are known only once the target is opened.
     let disk = folder.join("disk.img");
     let url = format!("file:{}?size=1MiB&create=yes", disk.display());
     let (status, said) = check("/nowhere/disk", "", "--check");
@@ -143,8 +143,8 @@ fn a_check_refuses_regions_that_do_not_fit() {
     assert!(!folder.join("experiment.results").exists());
 }
 
-/// Trims, zeroes and flushes are made in their configured shares, counted separately with the bytes that they cover,
-/// and refused if the target doesn't support them.
+/// Trims, write-zeroes requests and flushes are made in the configured proportions, counted separately with the bytes
+/// that they cover, and rejected if the target doesn't support them.
 #[test]
 fn other_kinds_of_requests_are_made_and_counted() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -218,7 +218,7 @@ fn other_kinds_of_requests_are_made_and_counted() {
     );
 }
 
-/// A mistake is reported with file, line and a correction, and exit status 2.
+/// A mistake is reported with file, line and a correction, and with exit status 2.
 #[test]
 fn a_mistake_is_reported_with_its_line_and_a_correction() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -233,7 +233,7 @@ fn a_mistake_is_reported_with_its_line_and_a_correction() {
     );
 }
 
-/// Lost acknowledged writes are found, and intact writes aren't reported.
+/// Acknowledged writes that were lost are found, and intact writes aren't reported.
 #[test]
 fn verify_finds_lost_writes() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -244,10 +244,10 @@ fn verify_finds_lost_writes() {
     let url = format!("file:{}?size=4MiB&create=yes&write_back=no", disk.display());
     let run = brunt(&["run", &experiment(folder, &url, &verify)]);
     assert!(run.status.success(), "{run:?}");
-    // The second run overwrote the first one's blocks, so its journal is the one that counts.
+    // The second run overwrote the blocks of the first, so only its journal can be checked.
     let journal = journals.join("run-1");
     let device = format!("file:{}", disk.display());
-    // Passing the folder of all runs is a likely mistake: the advice names the folder of one run.
+    // Passing the folder of all runs is a likely mistake: the advice names the folder of a single run.
     let folder = journal.parent().expect("a folder");
     let told = brunt(&["verify", folder.to_str().expect("a plain path"), &device]);
     assert_eq!(told.status.code(), Some(2));
@@ -285,7 +285,8 @@ fn verify_finds_lost_writes() {
     );
 }
 
-/// Unflushed writes lost by a write-back cache are reported, but aren't a failure; lost flushed writes are.
+/// If a write-back cache loses writes, the unflushed ones are reported but aren't a failure, while lost flushed
+/// writes are.
 #[test]
 fn verify_distinguishes_flushed_from_unflushed_writes() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -303,7 +304,7 @@ fn verify_distinguishes_flushed_from_unflushed_writes() {
         );
         let run = brunt(&["run", &experiment(&folder, &url, &verify)]);
         assert!(run.status.success(), "{run:?}");
-        // As after a power cut that lost the whole cache.
+        // Simulates a power cut that lost the whole cache.
         std::fs::write(&disk, vec![0; 4 << 20]).expect("the disk");
         let journal = journals.join("run-1");
         let answer = brunt(&[
@@ -328,8 +329,8 @@ fn verify_distinguishes_flushed_from_unflushed_writes() {
     }
 }
 
-/// Rings work as the file says, which shows in the number of system calls per request. If the file leaves the mode
-/// open, the choice and its reason are recorded.
+/// Rings work as specified in the file, which is visible in the number of system calls per request. If the file
+/// leaves the mode open, the choice and its reason are recorded.
 #[test]
 fn rings_work_as_configured() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -364,8 +365,8 @@ fn rings_work_as_configured() {
     );
 }
 
-/// One file under two names is one storage: if both targets are used at once and at least one is written, they are
-/// refused, with both names.
+/// One file under two names is the same storage: if both targets are used concurrently and at least one is written,
+/// they are rejected, and the message names both.
 #[test]
 fn two_targets_with_one_storage_are_refused_if_one_is_written_at_the_same_time() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -418,7 +419,7 @@ fn two_targets_with_one_storage_are_refused_if_one_is_written_at_the_same_time()
     );
     let (code, none) = run(1.0, 1.0, together);
     assert_eq!(code, Some(0), "{none}");
-    // Used one after the other.
+    // Targets used one after the other are accepted.
     let (code, turns) = run(0.0, 1.0, "");
     assert_eq!(code, Some(0), "{turns}");
 }

@@ -1,5 +1,5 @@
-//! No secret of a user appears in a result, on a terminal, or on a page, whatever its characters, and even if the text
-//! that contains it is wrong.
+//! No secret of a user appears in a result, on a terminal, or on a page, whatever characters it contains, and even if
+//! the text that contains it is invalid.
 
 use crate::support;
 
@@ -23,7 +23,7 @@ const SECRETS: [&str; 9] = [
     "zQ9?q=1zQ9xyz",
     "zQ9\\back]zQ9[",
 ];
-/// Part of each secret.
+/// A part of each secret.
 const MARK: &str = "zQ9";
 
 fn holds_no_secret(what: &str, bytes: &[u8]) {
@@ -74,7 +74,8 @@ fn experiment(url: &str) -> String {
 fn results_of_a_target_with_passwords_hold_none_of_them() {
     for secret in SECRETS {
         let own = format!("tester:{secret}");
-        // In an option, the character that begins options and the bracket that ends a device would be taken for those.
+        // In an option, the character that starts options and the bracket that ends a device would have that meaning,
+        // so replace them.
         let second = format!("{}-2", secret.replace('?', "+").replace(']', ")"));
         let other = format!("target:{second}");
         let target = Target::start(&[
@@ -146,7 +147,7 @@ fn messages_about_wrong_files_hold_no_secret() {
         let url = format!("iscsi://tester%{secret}@h/iqn/0?target_password={secret}");
         let good = experiment(&url);
         for (from, to) in [
-            // Invalid TOML, in the secret's line and elsewhere.
+            // Invalid TOML, in the line with the secret and elsewhere.
             ("url = \"", "url = "),
             ("[workloads.w]", "[workloads.w"),
             // A wrong key next to the secret, wrong types, and the key `password`.

@@ -1,5 +1,5 @@
 //! Targets that an experiment serves itself: network, diskless and full target in one experiment without any setup,
-//! roles that end with it whatever happens, and a role that dies.
+//! roles that end with the experiment whatever happens, and a role that dies.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ fn is_there(number: u32) -> bool {
     test_kill_process(pid(number)).is_ok()
 }
 
-/// One file compares the network, a local device, a diskless target and a full one.
+/// A single file compares the network, a local device, a diskless target and a full target.
 #[test]
 fn one_experiment_compares_four_layers() {
     let folder = TempDir::new("serve");
@@ -76,7 +76,7 @@ fn one_experiment_compares_four_layers() {
     }
 }
 
-/// An error about a LUN that can't be served has the target's message.
+/// An error about a LUN that can't be served contains the target's own message.
 #[test]
 fn an_error_about_a_lun_has_the_targets_message() {
     let folder = TempDir::new("serve");
@@ -91,7 +91,7 @@ fn an_error_about_a_lun_has_the_targets_message() {
     );
 }
 
-/// A role that dies during a run invalidates it, and the message says so.
+/// A role that dies during a run invalidates the run, and the message says so.
 #[test]
 fn a_role_that_dies_invalidates_the_run() {
     let folder = TempDir::new("serve");
@@ -112,7 +112,7 @@ fn a_role_that_dies_invalidates_the_run() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("san ended unexpectedly (signal: 9"), "{said}");
-    // The settings that would have kept the run valid, from the time of the death.
+    // The message suggests settings with which the run would have been valid, computed from the time of the death.
     assert!(
         said.contains("of the run; a run with stop = { time = \""),
         "{said}"
@@ -122,7 +122,7 @@ fn a_role_that_dies_invalidates_the_run() {
     assert!(summary.contains("ended unexpectedly"), "{summary}");
 }
 
-/// A killed experiment leaves no role behind, not even a frozen one; Ctrl-C ends both.
+/// A killed experiment leaves no role behind, not even a frozen one; Ctrl-C ends both experiment and roles.
 #[test]
 fn roles_end_with_the_experiment() {
     for signal in [Signal::KILL, Signal::INT] {
@@ -169,8 +169,8 @@ impl Launcher for Tested {
     }
 }
 
-/// A role can be frozen, thawed, killed and restarted on its address, from any thread; only an unrequested death counts
-/// as one.
+/// A role can be frozen, thawed, killed and restarted at its address, from any thread; only an unrequested death is
+/// reported as one.
 #[test]
 fn only_an_unrequested_death_of_a_role_counts_as_one() {
     let serve = Serve::One("memory:1MiB".into());
@@ -203,7 +203,7 @@ fn only_an_unrequested_death_of_a_role_counts_as_one() {
     open(&format!("{url}?timeout=300ms"))
         .err()
         .expect("nobody is there");
-    // Restart it from a thread that ends: the role must not end with it.
+    // Restart it on a thread that then ends: the role must not end with the thread.
     let again = Arc::clone(&role);
     std::thread::spawn(move || again.restart())
         .join()

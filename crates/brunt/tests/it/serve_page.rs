@@ -1,5 +1,5 @@
 //! `brunt serve` as its page uses it: an experiment is checked, run, watched, stopped, kept and compared over HTTP;
-//! unauthorized clients can start and read nothing; and no process outlives its server.
+//! unauthorized clients can't start or read anything; and no process outlives its server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::support::{TempDir, brunt, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// Longer than anything here takes, unless it never happens.
+/// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A server, killed on drop.
@@ -54,7 +54,7 @@ impl Server {
         }
     }
 
-    /// Sends a request like the page does; returns status and body.
+    /// Sends a request as the page does; returns status and body.
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
         let body = body.map(Value::to_string);
         let mut headers = format!(
@@ -85,7 +85,7 @@ impl Server {
         )
         .expect("it reads");
         let mut answer = Vec::new();
-        // The connection of a request refused early may be reset.
+        // If a request is rejected early, its connection may be reset.
         let _ = socket.read_to_end(&mut answer);
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let status = answer
@@ -153,7 +153,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // The run notices its server's end, and ends.
+        // The run notices that its server has ended, and ends.
         eventually("no process is left", 60, || self.processes().is_empty());
     }
 }
@@ -170,11 +170,11 @@ fn short(name: &str) -> String {
     )
 }
 
-/// An experiment too long to wait for.
+/// An experiment that takes too long to wait for.
 const LONG: &str = "name = \"long\"\nrepetitions = 1\n[targets.disk]\nurl = \"memory:1MiB\"\n[workloads.w]\n\
                     arrival = { kind = \"open\", rate = 100 }\ninterval = \"250ms\"\nstop = { time = \"3600s\" }\n";
 
-/// From the text to two compared results, as the page does it; the frames' figures are those of the summary.
+/// From the text to two compared results, as the page does it; the figures in the frames are those in the summary.
 #[test]
 fn experiments_are_composed_run_watched_and_compared() {
     let server = Server::start(&[]);
@@ -299,7 +299,7 @@ fn experiments_are_composed_run_watched_and_compared() {
     let kept =
         std::fs::read_to_string(server.folder.join("results/first/report.html")).expect("a report");
     assert_eq!(report, (200, kept.clone()));
-    // Only links need no header.
+    // Only page links work without the header.
     for (path, body, what) in [
         ("/api/view", json!({ "report": "first" }), kept.as_str()),
         (
@@ -337,7 +337,7 @@ fn experiments_are_composed_run_watched_and_compared() {
     }
 }
 
-/// Stopping works like Ctrl-C: the run ends with its report, and the next one can begin.
+/// Stopping works like Ctrl-C: the run ends with its report, and the next run can begin.
 #[test]
 fn a_run_is_stopped_with_its_report() {
     let server = Server::start(&[]);
@@ -386,7 +386,7 @@ fn a_run_is_stopped_with_its_report() {
     server.wait_for_end();
 }
 
-/// Ctrl-C on the server ends the run with its report, in that order; after SIGKILL the run ends by itself.
+/// Ctrl-C ends the run with its report, then the server; after SIGKILL of the server, the run ends by itself.
 #[test]
 fn no_run_outlives_its_server() {
     for signal in [Signal::INT, Signal::KILL] {
@@ -410,8 +410,8 @@ fn no_run_outlives_its_server() {
     }
 }
 
-/// A mistake is reported with its place, and a target that can't be opened with the reason; neither leaves a result
-/// behind.
+/// A mistake is reported with its location, and a target that can't be opened with the reason; neither leaves a
+/// result behind.
 #[test]
 fn an_experiment_that_cannot_run_gives_the_reason() {
     let server = Server::start(&[]);
@@ -445,7 +445,7 @@ fn an_experiment_that_cannot_run_gives_the_reason() {
         "{end}"
     );
     server.wait_for_end();
-    // Secrets in a text aren't kept, not even in the file used to pass it on.
+    // Secrets in an experiment's text aren't kept, not even in the file used to pass it on.
     let results = server.folder.join("results");
     let files = |folder: &Path| {
         std::fs::read_dir(folder)
@@ -470,7 +470,7 @@ fn an_experiment_that_cannot_run_gives_the_reason() {
     assert!(!found.to_string().contains("geheimnis"), "{found}");
 }
 
-/// Without the token, under another host name, from another page, or with another site's form, nothing is started and
+/// Without the token, with another host name, from another page, or with another site's form, nothing is started and
 /// nothing is read.
 #[test]
 fn unauthorized_clients_start_nothing_and_read_nothing() {
@@ -490,7 +490,7 @@ fn unauthorized_clients_start_nothing_and_read_nothing() {
             "{what}: {text}"
         );
     };
-    // Each request that needs the token, without it and with others.
+    // Each request that needs the token, without it and with wrong tokens.
     for what in [
         "POST /api/check",
         "POST /api/runs",
@@ -511,7 +511,8 @@ fn unauthorized_clients_start_nothing_and_read_nothing() {
         ] {
             check(what, &format!("{headers}{kind}{length}"), &own, &body, 401);
         }
-        // With the token, but under another name: a host name pointed at this machine, another page, a frame of one.
+        // With the token, but with another host name that points at this machine, from another page, or from a frame
+        // in another page.
         check(
             what,
             &format!("{bearer}{kind}{length}"),
@@ -529,7 +530,7 @@ fn unauthorized_clients_start_nothing_and_read_nothing() {
             403,
         );
     }
-    // Another site's form, which the browser sends without asking; and a form of a site that has the token.
+    // Another site's form, which the browser submits without asking; and a form from a site that has the token.
     for form in [
         "application/x-www-form-urlencoded",
         "text/plain",
@@ -577,7 +578,7 @@ fn unauthorized_clients_start_nothing_and_read_nothing() {
             "{name}"
         );
     }
-    // An overlong body is refused before it arrives, and the announced body isn't waited for.
+    // An overlong body is rejected before it arrives, without waiting for the announced length.
     let long = format!("{bearer}{kind}Content-Length: {}\r\n", 8 << 20);
     check("POST /api/runs", &long, &own, "{", 413);
     check(

@@ -15,7 +15,7 @@ use crate::support::{Running, eventually, need, processes_with, run_within, skip
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A service waits for another, with its preparation, its environment, and its log among the results; the measurement
+/// A service waits for another, with its preparation, its environment, and its log in the results; the measurement
 /// goes through it.
 #[test]
 fn services_run_in_their_order() {
@@ -44,7 +44,7 @@ fn services_run_in_their_order() {
     );
 }
 
-/// Each run waits until a service is healthy, and has the time that it waited.
+/// Each run waits until a service is healthy, and records how long it waited.
 #[test]
 fn runs_wait_until_services_are_healthy() {
     let marked = Marked::new("healthy");
@@ -114,12 +114,12 @@ fn a_service_that_never_becomes_ready_is_refused() {
     refused(&taken, &["is in use by another program"]);
 }
 
-/// A service that exits makes the run invalid; the message has its last output.
+/// A service that exits makes the run invalid; the message contains its last output.
 #[test]
 fn a_service_that_exits_invalidates_the_run() {
     let marked = Marked::new("dies");
     let services = "[services.weak]\ncommand = \"sleep 0.1; echo out of luck; exit 7\"\n";
-    // Each run checks the services before and after.
+    // Services are checked before and after each run.
     let text = format!("{LOAD}stop = {{ time = \"2s\" }}\n{TARGET}{services}")
         .replace("repetitions = 1", "repetitions = 9");
     let (went_well, _, said) = marked.run(&text);
@@ -141,7 +141,7 @@ fn a_service_that_exits_invalidates_the_run() {
     );
 }
 
-/// A service that exceeds its log limit is ended, and the log is no longer than that.
+/// A service that exceeds its log limit is ended, and the log doesn't exceed the limit.
 #[test]
 fn a_service_that_floods_its_log_is_ended() {
     let marked = Marked::new("floods");
@@ -157,7 +157,7 @@ fn a_service_that_floods_its_log_is_ended() {
 fn a_service_that_exceeds_its_memory_is_ended() {
     let marked = Marked::new("memory");
     marked.refused(
-        // tail buffers all of it, and its output is never read.
+        // tail buffers all of its input, and its output is never read.
         "[services.large]\nready = { port = 0 }\nlimits = { memory = \"16MiB\" }\n\
          command = \"head -c 40000000 /dev/zero | tail -c 40000000 | sleep 1000\"\n",
         &[
@@ -167,7 +167,7 @@ fn a_service_that_exceeds_its_memory_is_ended() {
     );
 }
 
-/// A service's limit of open files is enforced by the kernel.
+/// A service's limit on open files is enforced by the kernel.
 #[test]
 fn the_open_file_limit_of_a_service_is_enforced() {
     let marked = Marked::new("files");
@@ -208,7 +208,7 @@ fn a_service_that_does_not_end_is_killed() {
     assert!(went_well, "{said}");
 }
 
-/// One fault kills a service and restarts it, another one freezes it, under a load that verifies its data.
+/// One fault kills and restarts a service, another fault freezes it, under a load that verifies its data.
 #[test]
 fn faults_kill_and_freeze_a_service_under_load() {
     let marked = Marked::new("breaks");
@@ -242,7 +242,8 @@ fn faults_kill_and_freeze_a_service_under_load() {
     );
 }
 
-/// SIGKILL of the experiment's process also ends its services, wherever they moved to, and removes their folder.
+/// SIGKILL of the experiment's process also ends its services, even those that moved to the background, and removes
+/// their folder.
 #[test]
 fn a_killed_experiment_leaves_nothing() {
     let marked = Marked::new("killed");
@@ -253,7 +254,7 @@ fn a_killed_experiment_leaves_nothing() {
     marked.ends();
 }
 
-/// The same while a fault has frozen a service, and for Ctrl-C.
+/// Nothing is left after SIGKILL or Ctrl-C while a fault has frozen a service, either.
 #[test]
 fn an_interrupted_experiment_leaves_nothing() {
     let fault = "[[fault]]\nservice = \"front\"\nfreeze = true\n";
@@ -278,10 +279,10 @@ fn an_interrupt_does_not_wait_for_a_starting_service() {
 fn a_killed_keeper_leaves_nothing() {
     let marked = Marked::new("keeper");
     let lines = "stop = { time = \"2s\" }\n[services.away]\ndaemon = true\ncommand = \"setsid sleep 1000 &\"\n";
-    // Each run checks the services before and after.
+    // Services are checked before and after each run.
     let text = format!("{LOAD}{lines}{TARGET}").replace("repetitions = 1", "repetitions = 9");
     let mut run = Running::start(&marked, &text);
-    // The keeper is the child with an order in its environment.
+    // The keeper is the child process that has an order in its environment.
     let keepers = processes_with(|variable| variable.starts_with(b"BRUNT_KEEPER="));
     let keeper = marked
         .pids()
@@ -299,7 +300,7 @@ fn a_killed_keeper_leaves_nothing() {
     assert_eq!(files_in(&marked.temporary()), [""; 0]);
 }
 
-/// On hosts of a lab: reached over its links, and gone with it.
+/// Services on lab hosts are reached over the lab's links, and end with the lab.
 #[test]
 fn services_run_on_hosts_of_a_lab_and_end_with_it() {
     let lab = "[lab]\nhosts = [\"client\", \"server\"]\n[lab.links.wire]\nbetween = [\"client\", \"server\"]\ndelay = \"1ms\"\n";
@@ -326,7 +327,7 @@ fn services_run_on_hosts_of_a_lab_and_end_with_it() {
 }
 
 /// A service's mounts are visible to the workers on its host, whichever process their threads belong to, and nowhere
-/// else. They are gone with the lab, and so is the folder that holds them.
+/// else. The mounts are gone when the lab ends, and so is the folder that contains them.
 #[test]
 fn mounts_of_services_belong_to_their_host() {
     let lab = "[lab]\nhosts = [\"client\", \"near\", \"far\"]\n[lab.links.wire]\nbetween = [\"client\", \"near\"]\n\
@@ -337,7 +338,7 @@ fn mounts_of_services_belong_to_their_host() {
              truncate --size 4M m/disk.img; echo mounted; exec sleep 1000\"\n"
         )
     };
-    // Where it isn't mounted, the folder is empty.
+    // Where nothing is mounted on it, the folder is empty.
     let elsewhere = "[services.look]\nhost = \"far\"\nafter = [\"mount\"]\nready = { line = \"seen\" }\n\
          command = \"echo $(ls -A $BRUNT_FOLDERS/mount/m | wc -l) seen; exec sleep 1000\"\n";
     let target = "[targets.disk]\nurl = \"file:{folder:mount}/m/disk.img?direct=no\"\n";
@@ -366,8 +367,8 @@ fn mounts_of_services_belong_to_their_host() {
     }
 }
 
-/// A service has private folders at its programs' fixed paths: empty at first, kept over a restart by a fault, visible
-/// to other processes on its host, but not on other hosts or outside.
+/// A service has private folders at the fixed paths that its programs use: empty at first, kept when a fault restarts
+/// the service, visible to other processes on its host, but not on other hosts or outside the lab.
 #[test]
 fn services_have_private_folders() {
     let marked = Marked::new("private");
@@ -425,7 +426,7 @@ fn services_have_private_folders() {
     );
 }
 
-/// A service that needs root is refused before any service is started if root is missing, or only a lab's.
+/// A service that needs root is rejected before any service is started if there is no root, or only a lab's.
 #[test]
 fn a_service_that_needs_root_is_refused_without_it() {
     let marked = Marked::new("root");
@@ -470,7 +471,8 @@ fn a_service_that_needs_root_is_refused_without_it() {
     }
 }
 
-/// The recipe for nbdkit, in an experiment that includes it: it crashes and hangs, and no acknowledged write is lost.
+/// The recipe for nbdkit, in an experiment that includes it: the server crashes and hangs, and no acknowledged write
+/// is lost.
 #[test]
 fn nbdkit_by_its_recipe_loses_no_acknowledged_write() {
     if need("nbdkit", "nbdkit").is_none() {

@@ -1,5 +1,5 @@
-//! Workloads on other hosts: agents on this machine, started through a stand-in for ssh and behind TLS, with different
-//! clocks, run the load of one experiment together.
+//! Workloads on other hosts: agents on this machine, started through a stand-in for ssh and reached over TLS, with
+//! different clocks, together run the load of one experiment.
 
 mod files;
 mod interfaces;
@@ -28,7 +28,7 @@ use tempfile::TempDir;
 /// Writes an experiment and runs it; returns its output and its results folder.
 fn run(folder: &Path, name: &str, text: &str) -> (Output, PathBuf) {
     let file = folder.join(format!("{name}.toml"));
-    // A machine that runs many tests at once may not answer for seconds.
+    // A machine that runs many tests concurrently may not answer for seconds.
     let patience = if text.contains("hosts = [") && !text.contains("host_silence") {
         "host_silence = \"60s\"\n"
     } else {
@@ -135,7 +135,7 @@ fn hosts_share_a_run() {
                     assert_eq!(completed, 3001, "as many as are wanted, all hosts together")
                 }
                 _ => {
-                    // Each host makes a third of the rate; the last requests may be late.
+                    // Each host contributes a third of the rate; the last requests may be late.
                     assert!((890..=900).contains(&completed), "{completed}");
                     assert!(
                         (0.999..1.001).contains(&measured),
@@ -161,7 +161,7 @@ fn hosts_share_a_run() {
     );
 }
 
-/// The same requests are issued, whether workers are here or on other hosts.
+/// The same requests are issued, whether the workers are here or on other hosts.
 #[test]
 fn requests_do_not_depend_on_where_workers_are() {
     let folder = TempDir::new().unwrap();
@@ -189,8 +189,8 @@ fn requests_do_not_depend_on_where_workers_are() {
     assert_eq!(here, there);
 }
 
-/// A target that a host may not open, or that holds data, is refused before the first run, with a message that says
-/// what to do.
+/// A target that a host may not open, or that contains data, is rejected before the first run, with a message that
+/// says what to do.
 #[test]
 fn a_forbidden_target_is_refused_before_the_first_run() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -254,8 +254,8 @@ fn a_forbidden_target_is_refused_before_the_first_run() {
     );
 }
 
-/// Whether a worker of this process has used 50 ms of processor time: its run has begun. (/proc/PID/task/TID/stat,
-/// fields 14 and 15, in hundredths of a second.)
+/// Whether a worker of this process has used 50 ms of processor time, which means that its run has begun.
+/// (/proc/PID/task/TID/stat, fields 14 and 15, in hundredths of a second.)
 fn is_working(pid: i32) -> bool {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
         return false;
@@ -296,8 +296,8 @@ fn killer(folder: &Path, signal: &'static str) -> std::thread::JoinHandle<i32> {
     })
 }
 
-/// If a host's agent dies or freezes during a run, the experiment notices within seconds, ends and names the host, and
-/// no agent is left.
+/// If a host's agent dies or freezes during a run, the experiment notices within seconds, ends and names the host,
+/// and no agent is left behind.
 #[test]
 fn a_lost_host_ends_the_experiment() {
     for (signal, silence, expected) in [
@@ -339,7 +339,7 @@ fn a_lost_host_ends_the_experiment() {
     }
 }
 
-/// The example works as described, with the addresses of agents and a target started by this test.
+/// The example works as described, with the addresses of the agents and the target started by this test.
 #[test]
 fn the_example_of_several_hosts_runs() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -370,8 +370,8 @@ fn the_example_of_several_hosts_runs() {
     assert_eq!(summary["complete"], true);
 }
 
-/// A host dies during a run, with both policies: its measurements and those of the others are kept and marked, the
-/// others continue or not, and every total that lacks the host says so.
+/// A host dies during a run, with both policies: its measurements and those of the other hosts are kept and marked,
+/// the others continue or not, and every total that lacks the host says so.
 #[test]
 fn a_lost_host_is_marked() {
     for (policy, runs_wanted) in [("abort", 1), ("continue", 2)] {
@@ -455,8 +455,8 @@ fn a_lost_host_is_marked() {
     }
 }
 
-/// The spread of the hosts' start times is measured on one timeline, whatever their clocks say, and reported with its
-/// uncertainty.
+/// The spread of the hosts' start times is measured on one timeline, whatever their clocks show, and reported with
+/// its uncertainty.
 #[test]
 fn the_spread_of_start_times_is_reported() {
     let folder = TempDir::new().unwrap();
@@ -474,7 +474,7 @@ fn the_spread_of_start_times_is_reported() {
     let summary = summary(&results);
     for host in summary["points"][0]["runs"][0]["hosts"].as_array().unwrap() {
         let [began, error] = ["began_us", "clock_error_us"].map(|key| host[key].as_f64().unwrap());
-        // Clocks are at least 400 ms apart; all hosts begin at the start as estimated when it was sent to them.
+        // Clocks are at least 400 ms apart; all hosts begin at the start time as estimated when it was sent to them.
         assert!((-100_000.0..300_000.0).contains(&began), "{host:#}");
         assert!(
             error < 100_000.0 && host["received_bytes"].as_u64().unwrap() > 0,
@@ -569,7 +569,7 @@ fn a_host_whose_disk_is_full_is_named() {
     assert!(named && !words.contains(" on a ("), "{words}");
 }
 
-/// A host without room for a copy of the program, or without memory for a workload, is named before the first run.
+/// A host without space for a copy of the program, or without memory for a workload, is named before the first run.
 #[test]
 fn a_host_without_room_or_memory_is_named() {
     let folder = TempDir::new().unwrap();
@@ -589,14 +589,14 @@ fn a_host_without_room_or_memory_is_named() {
     };
     let own = folder.path().join("short");
     std::fs::create_dir(&own).unwrap();
-    // 400 MB of address space.
+    // A limit of 400 MB of address space.
     let ssh = ssh_to_here(&own, "ulimit -v 400000");
     let program = env!("CARGO_BIN_EXE_brunt");
     let short =
         format!("[hosts.short]\nssh = \"short\"\ncommand = \"{ssh}\"\nprogram = \"{program}\"\n");
     check("short", &short, "memory:1GiB", "Cannot allocate memory");
     if let Some(full) = host_with_a_full_folder(folder.path(), "full", "") {
-        // A host that has this version in its path gets no copy.
+        // A host that has the same version in its path gets no copy.
         let path = std::env::var_os("PATH").unwrap_or_default();
         if std::env::split_paths(&path).any(|one| one.join("brunt").is_file()) {
             println!("skipped: a brunt is installed here, so that no copy is needed");

@@ -1,9 +1,9 @@
-//! The Sheepdog client against real sheep: `SHEEP=FOLDER` with the programs `sheep` and `dog`, which no distribution
-//! packages (docs/stores.md says where they come from and what was tried). Each test has its own cluster on free ports;
-//! data is checked by `dog`, through a different sheep.
+//! The Sheepdog client against real sheep: `SHEEP=FOLDER` names a folder with the programs `sheep` and `dog`, which
+//! no distribution packages (docs/stores.md says where they come from and what was tried). Each test has its own
+//! cluster on free ports; data is checked by `dog`, through a different sheep.
 //!
-//! Without `SHEEP` these tests are skipped, even where everything else is required: there is no package to install.
-//! Tests against a sheep's recorded replies: crates/brunt-store/tests/it/sheepdog_recorded.rs.
+//! Without `SHEEP`, these tests are skipped, even where everything else is required, because there is no package to
+//! install. Tests against a sheep's recorded replies are in crates/brunt-store/tests/it/sheepdog_recorded.rs.
 
 use std::collections::VecDeque;
 use std::net::TcpListener;
@@ -96,7 +96,7 @@ impl Cluster {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        // It forks helpers, which end with its process group.
+        // A sheep forks helpers, so start it in a process group that can be killed as a whole.
         self.sheep[index] = Some(command.process_group(0).spawn().expect("sheep starts"));
     }
 
@@ -107,7 +107,7 @@ impl Cluster {
         child.wait().unwrap();
     }
 
-    /// As the sheep at `at` sees it.
+    /// Waits until the sheep at `at` sees this many nodes.
     fn wait_for_nodes(&self, at: usize, count: usize) {
         eventually("the cluster's nodes", 30, || {
             let listed = self.run(at, &["node", "list"]);
@@ -134,7 +134,7 @@ impl Cluster {
         command.stdin(Stdio::null()).output().expect("dog starts")
     }
 
-    /// Through the sheep at `at`.
+    /// Runs `dog` through the sheep at `at`.
     fn dog(&self, at: usize, words: &[&str]) -> Vec<u8> {
         let output = self.run(at, words);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -218,8 +218,8 @@ impl Hand {
     }
 }
 
-/// `dog` reads what was written, across the edges of objects; a snapshot taken in between keeps the old data, and a
-/// clone starts with it; holes, zeroes and dropped objects are as expected.
+/// `dog` reads what was written, across the boundaries of objects; a snapshot taken in between keeps the old data,
+/// and a clone starts with it; holes, write-zeroes and dropped objects are as expected.
 #[test]
 fn snapshots_keep_old_data_and_clones_start_with_it() {
     let Some(cluster) = Cluster::start(3, &["-c", "2"]) else {
@@ -249,7 +249,7 @@ fn snapshots_keep_old_data_and_clones_start_with_it() {
     hand.one(&mut model, Op::Unmap, 0, OBJECT + 8192, 0);
     hand.one(&mut model, Op::Write, 4096, 512, 5);
     for _ in 0..5 {
-        // Servers remove dropped objects some time later, which must not remove what is written next.
+        // Servers remove dropped objects some time later, which must not remove data that is written afterwards.
         hand.one(&mut model, Op::Unmap, OBJECT, OBJECT, 0);
         hand.one(&mut model, Op::Read, 0, 3 * OBJECT, 0);
         hand.one(&mut model, Op::Write, OBJECT + 512, 1024, 6);
@@ -280,7 +280,7 @@ fn snapshots_keep_old_data_and_clones_start_with_it() {
     assert!(error.to_string().contains("SD_RES_NO_VDI"), "{error}");
 }
 
-/// Threads and connections that create the same objects at once don't lose each other's blocks.
+/// Threads and connections that create the same objects concurrently don't lose each other's blocks.
 #[test]
 fn threads_that_create_the_same_objects_lose_no_blocks() {
     let Some(cluster) = Cluster::start(2, &["-c", "2"]) else {
@@ -315,7 +315,7 @@ fn threads_that_create_the_same_objects_lose_no_blocks() {
     assert!(cluster.dog(1, &["vdi", "read", "disk"]) == expected);
 }
 
-/// A locked VDI is refused to a second client, and free once the first has left.
+/// A locked VDI can't be opened by a second client, and is available once the first client has left.
 #[test]
 fn a_locked_vdi_is_refused_to_a_second_client() {
     let Some(cluster) = Cluster::start(2, &["-c", "2", "-l"]) else {
@@ -338,8 +338,8 @@ fn a_locked_vdi_is_refused_to_a_second_client() {
     assert!(second().is_ok());
 }
 
-/// Sheep are killed and restarted under load, another one and then ours: the remaining ones have everything that was
-/// acknowledged.
+/// Sheep are killed and restarted under load, first another one, then the one that Brunt uses: the remaining ones
+/// have everything that was acknowledged.
 #[test]
 fn nothing_acknowledged_is_lost_when_sheep_die() {
     let Some(mut cluster) = Cluster::start(3, &["-c", "3"]) else {
@@ -363,7 +363,7 @@ fn nothing_acknowledged_is_lost_when_sheep_die() {
             }
             8 => {
                 cluster.kill_sheep(0);
-                // A sheep that comes back before its absence was noticed is refused by the others.
+                // A sheep that comes back before its absence was detected is rejected by the others.
                 cluster.wait_for_nodes(1, 2);
                 cluster.start_sheep(0);
             }
@@ -392,8 +392,8 @@ fn nothing_acknowledged_is_lost_when_sheep_die() {
             &format!("by dog through sheep {sheep}"),
         );
     }
-    // Copies that a returning sheep makes may lack what was written meanwhile (docs/stores.md): Brunt reads what is
-    // there.
+    // Copies that a returning sheep makes may lack data that was written meanwhile (docs/stores.md): Brunt reads what
+    // is there.
     let through_ours = cluster.dog(0, &["vdi", "read", "disk"]);
     if through_ours != model {
         let lost = differences(&through_ours, &model);
@@ -426,7 +426,7 @@ fn same(found: &[u8], expected: &[u8], what: &str) {
     );
 }
 
-/// Describes the sectors that differ from what is expected.
+/// Describes the sectors that differ from the expected data.
 fn differences(found: &[u8], expected: &[u8]) -> Vec<String> {
     assert_eq!(found.len(), expected.len());
     let sectors = found.chunks(512).zip(expected.chunks(512)).enumerate();

@@ -1,7 +1,8 @@
 //! An acknowledged write survives, whatever happens to the target afterwards.
 //!
-//! Each round writes known content at depth 32 through our initiator onto a `file:` LUN, with reads in between that
-//! must see acknowledged data, kills the target with SIGKILL at a random moment, restarts it, and reads back.
+//! Each round writes known content at depth 32 through Brunt's initiator to a `file:` LUN, with reads in between that
+//! must see acknowledged data, kills the target with SIGKILL at a random moment, restarts it, and reads everything
+//! back.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -18,26 +19,26 @@ const DEPTH: u32 = 32;
 /// Maximum wait for a completion in one turn of the ring.
 const TURN: Duration = Duration::from_millis(1);
 
-/// Content that identifies the block and how often it was written.
+/// Fills a buffer with content that identifies the block and its version.
 fn fill(block: u64, version: u64, buf: &mut [u8]) {
     Random::for_part(block, version).fill(buf);
     buf[..8].copy_from_slice(&block.to_be_bytes());
     buf[8..16].copy_from_slice(&version.to_be_bytes());
 }
 
-/// The versions that a block may hold: at least the last one acknowledged, at most the last one sent.
+/// The versions that a block may contain: at least the last one acknowledged, at most the last one sent.
 #[derive(Clone, Copy, Default)]
 struct Versions {
     acknowledged: u64,
     sent: u64,
 }
 
-/// Share of requests that read.
+/// Fraction of requests that are reads.
 const READS: f64 = 0.25;
-/// Marks a read in its tag, whose other bits are the block.
+/// Bit in the tag that marks a read; the other bits are the block number.
 const READ_TAG: u64 = 1 << 63;
 
-/// Asserts that a block completely holds this version's data, or zeroes before the first version.
+/// Asserts that a block consists of this version's data, or of zeros before the first version.
 fn check_content(block: u64, version: u64, content: &[u8], expected: &mut [u8]) {
     expected.fill(0);
     if version > 0 {
@@ -49,9 +50,9 @@ fn check_content(block: u64, version: u64, content: &[u8], expected: &mut [u8]) 
     );
 }
 
-/// Writes and reads until the target is gone; `blocks` then has the versions of each block.
+/// Writes and reads until the target is gone; afterwards, `blocks` contains the possible versions of each block.
 fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<u64, Versions>) {
-    // No reconnects: this initiator doesn't come back, so acknowledged means acknowledged before the kill.
+    // No reconnects, so acknowledged means acknowledged before the kill.
     let url = format!("{}?reconnect=0", target.url(0));
     let backend =
         open_url_with(&url, brunt_iscsi::BACKENDS, false).expect("the target serves LUN 0");
@@ -69,7 +70,7 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
     let mut over = false;
     while !over {
         while let Some(mut buf) = pool.pop() {
-            // One write to a block at a time: two concurrent writes may land in either order.
+            // Only one write to a block at a time, because two concurrent writes may land in either order.
             let block = random.below(BLOCKS);
             if busy.contains_key(&block) {
                 pool.push(buf);
@@ -106,8 +107,8 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
                 blocks.get_mut(&block).expect("known").acknowledged = version;
                 acknowledged += 1;
             } else {
-                // Nothing else was outstanding for the block: it holds the last acknowledged data, or the data that a
-                // restart left.
+                // Nothing else was outstanding for the block, so it contains the last acknowledged data, or the data
+                // found after a restart.
                 check_content(block, version, &completion.buf[..BLOCK], &mut expected);
                 seen += 1;
             }
@@ -127,7 +128,8 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
     println!("{acknowledged} writes were acknowledged, {seen} reads saw them");
 }
 
-/// Asserts that every block holds an allowed version, which settles the outcome of requests that were in flight.
+/// Asserts that every block contains an allowed version, which also determines the outcome of requests that were in
+/// flight.
 fn read_back(file: &Path, options: &str, blocks: &mut HashMap<u64, Versions>) {
     let target = Target::start(&["--lun", &format!("{}{options}", file.display())]);
     let backend = open_url_with(&target.url(0), brunt_iscsi::BACKENDS, false).expect("restarted");
@@ -198,7 +200,7 @@ fn survive_with(rounds: usize, flags: &[&str], options: impl Fn(&Path) -> String
     }
 }
 
-/// With write-through, the default, nothing acknowledged is lost.
+/// With write-through, the default, no acknowledged write is lost.
 #[test]
 fn write_through_loses_nothing() {
     let _busy = busy(); // Writes as fast as it can.
@@ -213,16 +215,16 @@ fn a_target_by_threads_loses_nothing() {
     survive_with(rounds(1, 15), &["--engine", "threads"], |_| String::new());
 }
 
-/// Write-back may lose data in a power cut, but not after a SIGKILL: data that the target has written to the file
-/// belongs to the kernel.
+/// Write-back may lose data in a power cut, but not after a SIGKILL: data that the target has written to the file is
+/// in the kernel's page cache.
 #[test]
 fn write_back_loses_nothing_to_a_kill() {
     let _busy = busy(); // Writes as fast as it can.
     survive(",wb");
 }
 
-/// A cache in front of the disk, killed before, during and after destaging: everything in its log is there when it
-/// restarts. The log is smaller than the data written, so that it wraps around.
+/// A cache in front of the disk is killed before, during and after destaging: everything in its log is there when it
+/// restarts. The log is smaller than the data written, so it wraps around.
 #[test]
 fn a_cache_with_a_log_loses_nothing() {
     let _busy = busy(); // Writes as fast as it can.

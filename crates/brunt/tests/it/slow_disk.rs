@@ -1,5 +1,6 @@
-//! A service whose disk becomes slow: the fault is proven and removed, affects only its processes, and leaves nothing
-//! behind, however the experiment ends. Limits are so low that a busy machine can't make a probe equally slow.
+//! A service whose disk becomes slow: the fault is proven and removed, affects only the service's processes, and
+//! leaves nothing behind, however the experiment ends. The limits are so low that a busy machine can't make a probe
+//! equally slow.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +9,15 @@ use std::process::{Command, Stdio};
 use crate::support::{Running, TempDir, alone, eventually, experiment, run_within, skip};
 use serde_json::Value;
 
-/// A service that constantly writes past the page cache, a load on memory, and a fault that slows the service's disk.
+/// A service that constantly writes past the page cache, a load on a memory device, and a fault that slows the
+/// service's disk.
 const TEXT: &str = "name = \"slow disk\"\nrepetitions = 1\n[targets.here]\nurl = \"memory:1MiB\"\n\
      [workloads.read]\nread = 1.0\nstop = { time = \"6s\" }\n\
      [services.store]\nready = { line = \"1\" }\n\
      command = \"for i in $(seq 1 1000000); do dd if=/dev/zero of=data bs=4k count=1 oflag=direct conv=notrunc 2>/dev/null; echo $i; done\"\n\
      [[fault]]\nservice = \"store\"\ndisk = { requests = 2 }\nat = \"500ms\"\nfor = \"2s\"\n";
 
-/// The folders of services are below `place`.
+/// A command that runs this experiment with the folders of its services below `place`.
 fn command(folder: &TempDir, text: &str, place: &Path) -> Command {
     let mut command = experiment(folder, text);
     command.env("TMPDIR", place);
@@ -44,7 +46,7 @@ fn groups(place: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A folder on a disk; the usual folder for tests may be on something else.
+/// A folder on a disk; the usual folder for tests may not be on one.
 fn on_disk() -> tempfile::TempDir {
     tempfile::Builder::new()
         .prefix("slow-disk")
@@ -54,7 +56,7 @@ fn on_disk() -> tempfile::TempDir {
 
 #[test]
 fn a_slow_disk_is_proven_and_removed() {
-    let _alone = alone(); // Proves a fault by times.
+    let _alone = alone(); // A fault is proven by times.
     let (folder, place) = (TempDir::new("slow-disk"), on_disk());
     let output = run_within(&mut command(&folder, TEXT, place.path()), 120);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -126,7 +128,7 @@ fn a_killed_experiment_leaves_no_control_group() {
     });
 }
 
-/// An impossible fault is refused before anything is started.
+/// An impossible fault is rejected before anything is started.
 #[test]
 fn a_disk_in_memory_is_refused() {
     let folder = TempDir::new("slow-disk-memory");

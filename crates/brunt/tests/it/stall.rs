@@ -1,4 +1,4 @@
-//! A target that stalls for a second, as seen by fio's closed loop, our closed loop, and our open loop.
+//! A target that stalls for a second, as measured by fio's closed loop, Brunt's closed loop, and Brunt's open loop.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn processor_ticks(pid: u32) -> u64 {
         .sum()
 }
 
-/// In a closed loop, fio hits the stall of our target once and doesn't show it in its p99.9.
+/// In a closed loop, fio encounters the stall of Brunt's target once, and doesn't show it in its p99.9.
 #[test]
 fn a_stall_does_not_show_in_fios_closed_loop() {
     let _alone = alone(); // Compares latencies.
@@ -49,8 +49,9 @@ fn a_stall_does_not_show_in_fios_closed_loop() {
             .expect("qemu-nbd starts"),
     );
     eventually("qemu-nbd listens", 20, || socket.exists());
-    // A number of requests, not a time: with fewer than a thousand, a single request would be the p99.9. If a busy
-    // machine makes more than one late, use a longer stall, to stand out, and more requests, so that one is affected.
+    // Stop after a number of requests, not after a time: with fewer than a thousand, a single request would determine
+    // the p99.9. If a busy machine makes more than one request late, repeat with a longer stall, so that it stands
+    // out, and with more requests, so that only one of them in a thousand is affected.
     let mut seen = String::new();
     for (seconds, megabytes) in [(1, 16), (4, 32), (16, 64)] {
         let mut command = Command::new(&fio);
@@ -71,7 +72,7 @@ fn a_stall_does_not_show_in_fios_closed_loop() {
         let pid = Pid::from_raw(id as i32).expect("a process's number");
         let idle = processor_ticks(id);
         let stalling = std::thread::spawn(move || {
-            // Once fio is working, which takes a while.
+            // Do this once fio is working, which takes a while.
             eventually("fio's requests reach the target", 30, || {
                 processor_ticks(id) >= idle + 3
             });
@@ -109,17 +110,17 @@ fn a_stall_does_not_show_in_fios_closed_loop() {
     panic!("{seen}");
 }
 
-/// With the example, our closed loop doesn't show the stall either, but the open loop does.
+/// In the example, Brunt's closed loop doesn't show the stall either, but the open loop does.
 #[test]
 fn a_stall_shows_in_our_open_loop() {
     let _alone = alone(); // Compares latencies.
     let example = std::fs::read_to_string(root().join("examples/stall.toml")).expect("the example");
-    // As many requests as the machine can make: one of them is late in the closed loop.
+    // The closed loop makes as many requests as the machine can, and one of them is late.
     let short = example
         .replace("repetitions = 4", "repetitions = 1")
         .replace("?delay=const:200us", "");
-    // On a busy machine there may be few requests, so that a single one is the p99.9; or the stall begins late and is
-    // short. Then repeat for longer.
+    // On a busy machine, there may be so few requests that a single one determines the p99.9, or the stall may begin
+    // late and be short. In either case, repeat with a longer run.
     for seconds in [3, 12, 48] {
         let folder = TempDir::new("stall");
         let path = folder.join("stall.toml");

@@ -1,11 +1,11 @@
-//! A cache in front of a network that is cut for a while: the load continues while the log has room and waits when it
-//! has none, and nothing acknowledged is lost. The cache's activity is recorded like any probe.
+//! A cache in front of a network that is cut for a while: the load continues while the log has space and waits when
+//! it has none, and no acknowledged write is lost. The cache's activity is recorded like any probe.
 
 use crate::support;
 use crate::support::{TempDir, brunt, run_within};
 use serde_json::Value;
 
-/// A target with this name: a file on the server, behind a cache with a log of this size.
+/// A target with this name: a file on the server behind a cache whose log has this size.
 fn target(folder: &TempDir, name: &str, size: &str) -> String {
     let path = |what: &str| folder.join(&format!("{name}.{what}")).display().to_string();
     format!(
@@ -16,7 +16,7 @@ fn target(folder: &TempDir, name: &str, size: &str) -> String {
     )
 }
 
-/// Asserts that every acknowledged write of a run is in the log or in the server's file, stable or not.
+/// Asserts that every acknowledged write of a run is in the log or in the server's file, whether flushed or not.
 fn audit(folder: &TempDir, name: &str, run: u32) {
     let path = |what: &str| folder.join(&format!("{name}.{what}")).display().to_string();
     let device = format!(
@@ -46,8 +46,8 @@ fn audit(folder: &TempDir, name: &str, run: u32) {
 #[test]
 fn a_cut_network_loses_no_acknowledged_write() {
     let folder = TempDir::new("stics-cut");
-    // The second log fills up long before the network is back: a record takes at least 8 KiB. Both logs hold all 16
-    // blocks, however often they are written, so that no read waits for the network.
+    // The second log fills up long before the network is back, because a record takes up at least 8 KiB. Both caches
+    // hold all 16 blocks, however often they are written, so no read waits for the network.
     let text = format!(
         "name = \"x\"\nrepetitions = 1\n[lab]\nhosts = [\"client\", \"server\"]\n\
          [lab.links.lan]\nbetween = [\"client\", \"server\"]\ndelay = \"1ms\"\n{}{}\
@@ -71,7 +71,7 @@ fn a_cut_network_loses_no_acknowledged_write() {
     for (index, name) in ["roomy", "tight"].into_iter().enumerate() {
         let figures = &run(index)["probes"]["hosts"]["local"];
         let figure = |metric: &str| figures[format!("device.{name}/stics.{metric}")].as_f64();
-        // Nothing could be destaged for two of four seconds: that alone gives a mean of half a second.
+        // For two of the four seconds, nothing could be destaged: that alone gives a mean of half a second.
         assert!(
             figure("destage_lag_ms") > Some(200.0),
             "{name}: {figures:#}"
@@ -87,7 +87,7 @@ fn a_cut_network_loses_no_acknowledged_write() {
         );
         audit(&folder, name, index as u32);
     }
-    // Writes that did not fit waited, and the result reports it.
+    // Writes that did not fit had to wait, and the result reports this.
     assert!(
         run(1)
             .to_string()

@@ -89,7 +89,7 @@ fn a_file_defines_targets_with_their_own_luns_and_secrets() {
     );
 }
 
-/// The same from flags, with one target.
+/// Flags configure discovery and advertised addresses in the same way, for one target.
 #[test]
 fn flags_configure_discovery_and_advertised_addresses() {
     if need("iscsi-ls", "libiscsi-bin").is_none() {
@@ -308,7 +308,7 @@ fn commands_add_grow_and_remove_luns() {
     assert_eq!(size(3), None);
 }
 
-/// SIGHUP reloads the file: targets and LUNs are added, removed and resized, and sessions of the remaining ones
+/// SIGHUP reloads the file: targets and LUNs are added, removed and resized, and sessions to the remaining ones
 /// continue; a file with a mistake changes nothing.
 #[test]
 fn a_reload_changes_targets_and_keeps_sessions() {
@@ -392,8 +392,8 @@ fn a_reload_changes_targets_and_keeps_sessions() {
     );
 }
 
-/// SIGHUP and `reload` open and close portals and change what is advertised; an impossible change is refused by name,
-/// along with everything else in the file.
+/// SIGHUP and `reload` open and close portals and change what is advertised; a file with an impossible change is
+/// rejected as a whole, and the message names the key.
 #[test]
 fn portals_are_reloaded() {
     if need("iscsi-ls", "libiscsi-bin").is_none() {
@@ -445,7 +445,7 @@ fn portals_are_reloaded() {
         "{access}"
     );
 
-    // A change by command stays, unless the file changes that setting.
+    // A change made by command is kept, unless the file changes that setting.
     target.ask(r#"{"do":"access","group":1,"state":"non-optimized"}"#);
     write(
         "congestion = \"reno\"\nheader_digest = \"prefer\"",

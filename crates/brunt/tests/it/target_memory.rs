@@ -1,5 +1,5 @@
 //! What connections cost: little memory while they are idle, more with use, and returned afterwards; few threads; and
-//! what polling costs.
+//! the cost of polling.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use brunt_wire::scsi::sense::ScsiStatus;
 
 const READ_10: u8 = 0x28;
 const WRITE_10: u8 = 0x2a;
-/// Maximum resident memory of an idle connection, in bytes, with room for the C library's caches.
+/// Maximum resident memory per idle connection in bytes, including a margin for the C library's caches.
 const IDLE_BYTES_MAX: u64 = 80 << 10;
 const LARGE_BYTES: usize = 256 << 10;
 
@@ -39,7 +39,7 @@ fn transfer(sessions: &mut [Raw]) {
     }
 }
 
-/// Whatever the LUN: buffers of a file are registered with the kernel, those of a memory LUN are not.
+/// Checked with both kinds of LUN: buffers for a file are registered with the kernel, those for a memory LUN are not.
 #[test]
 fn idle_connections_take_little_memory_before_and_after_a_burst() {
     let folder = TempDir::new("target-memory");
@@ -49,7 +49,7 @@ fn idle_connections_take_little_memory_before_and_after_a_burst() {
         .expect("a file");
     for lun in ["memory:16MiB".to_string(), file.display().to_string()] {
         let target = Target::start(&["--lun", &lun]);
-        // The first session's cost includes the process's one-time costs, such as the medium of a memory LUN.
+        // The first session's cost includes one-time costs of the process, such as the medium of a memory LUN.
         let mut first = log_in(&target, "first", 1);
         transfer(&mut first);
         let before = target.resident_bytes();
@@ -65,12 +65,12 @@ fn idle_connections_take_little_memory_before_and_after_a_burst() {
             grown(&target)
         );
         assert!(idle <= IDLE_BYTES_MAX, "{lun}: {idle} bytes per connection");
-        // What was returned is usable again.
+        // Memory that was returned can be used again.
         transfer(&mut sessions);
     }
 }
 
-/// A thousand sessions take no more threads than a few, and little memory; a few busy ones among them work.
+/// A thousand sessions need no more threads than a few, and little memory; a few busy sessions among them work.
 #[test]
 fn a_thousand_sessions_share_a_few_threads() {
     let target = Target::start(&[
@@ -82,7 +82,7 @@ fn a_thousand_sessions_share_a_few_threads() {
         "io_uring",
     ]);
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    // Other tests in this process have files open, too.
+    // Other tests in this process also have files open.
     let count = limit
         .current
         .map_or(1024, |open| open.min(1324) as usize - 300);
@@ -103,7 +103,7 @@ fn a_thousand_sessions_share_a_few_threads() {
     transfer(&mut few);
 }
 
-/// --poll says what it costs when it starts and when it ends.
+/// --poll reports its cost at the start and at the end.
 #[test]
 fn polling_is_announced_and_counted() {
     let mut child = brunt()
@@ -142,6 +142,7 @@ fn polling_is_announced_and_counted() {
     let stats: serde_json::Value = serde_json::from_slice(&ended.stdout).expect("counters");
     let polled = Duration::from_nanos(stats["polling_ns"].as_u64().expect("counted"));
     println!("polled for {polled:?} of {open:?}");
-    // Without --poll, a wait of half a second is polled for 50 µs. A busy machine leaves less than the whole wait.
+    // Without --poll, a wait of half a second includes polling for only 50 µs. On a busy machine, polling gets less
+    // than the whole wait.
     assert!(polled >= open / 10, "polled for {polled:?} of {open:?}");
 }

@@ -1,13 +1,13 @@
-//! The output of `brunt run` on a real terminal: a pseudo-terminal of `script` (util-linux), whose output goes to an
-//! emulated terminal.
+//! The output of `brunt run` on a real terminal: a pseudo-terminal created by `script` (util-linux), whose output
+//! goes to an emulated terminal.
 
 use crate::support;
 use std::process::{Command, Stdio};
 
 const COLUMNS: usize = 48;
 
-/// Runs an experiment of two runs of `time` on a terminal of `COLUMNS` columns; `meanwhile` is shell code appended to
-/// its command. Returns everything that the terminal received.
+/// Runs an experiment with two runs of `time` each on a terminal of `COLUMNS` columns; `meanwhile` is shell code
+/// appended to its command. Returns everything that the terminal received.
 fn on_a_terminal(
     name: &str,
     environment: &[(&str, &str)],
@@ -74,8 +74,8 @@ fn with_what_scrolled_off(terminal: &mut vt100::Parser) -> String {
     lines + &screen.contents()
 }
 
-/// During the run, a view that fits the terminal is shown. Afterwards it is gone: only the line of each run, once, and
-/// the table remain. The terminal's modes are never changed.
+/// During the run, a view that fits the terminal is shown. Afterwards it is gone: only the line for each run, once,
+/// and the table remain. The terminal's modes are never changed.
 #[test]
 fn the_progress_view_fits_and_leaves_nothing() {
     let Some(bytes) = on_a_terminal("plain", &[], "1500ms", "") else {
@@ -97,7 +97,7 @@ fn the_progress_view_fits_and_leaves_nothing() {
         if piece.ends_with("measured") {
             views += 1;
             assert!(shown.contains("a name that is somewhat longer"), "{shown}");
-            // One view at a time: none drawn over another.
+            // One view at a time: none is drawn over another.
             assert_eq!(shown.matches("Ctrl-C ends it").count(), 1, "{shown}");
         }
     }
@@ -113,8 +113,9 @@ fn the_progress_view_fits_and_leaves_nothing() {
     assert!(text.contains("CPU ") && text.contains("\x1b[1m"));
 }
 
-/// `--dashboard` shows the contents of the live page, in as many lines as the terminal has, and removes all of it. The
-/// terminal's modes are never changed, so there is nothing to restore, however the program ends or is stopped.
+/// `--dashboard` shows the contents of the live page, in as many lines as the terminal has, and removes them all at
+/// the end. The terminal's modes are never changed, so there is nothing to restore, however the program ends or is
+/// stopped.
 #[test]
 fn a_dashboard_fills_the_terminal_and_is_removed() {
     let Some(bytes) = on_a_terminal("high", &[], "1500ms", " --dashboard") else {
@@ -165,7 +166,7 @@ fn a_dashboard_fills_the_terminal_and_is_removed() {
             .all(|part| text.contains(part)),
         "{text}"
     );
-    // If nothing can be drawn, progress is printed as lines, with or without `--dashboard`.
+    // If a view can't be drawn, progress is printed as lines, with or without `--dashboard`.
     let Some(bytes) = on_a_terminal("high-dumb", &[("TERM", "dumb")], "300ms", " --dashboard")
     else {
         return;
@@ -177,7 +178,7 @@ fn a_dashboard_fills_the_terminal_and_is_removed() {
     );
 }
 
-/// With output to a pipe there is nothing to draw, so no frames are made unless a page is also served.
+/// If the output is a pipe, nothing is drawn, so no frames are made unless a page is also served.
 #[test]
 fn a_dashboard_on_a_pipe_makes_no_frames() {
     let text = "name = \"x\"\nrepetitions = 1\n[targets.t]\nurl = \"memory:1MiB\"\n[workloads.w]\n\
@@ -211,7 +212,7 @@ fn a_dashboard_on_a_pipe_makes_no_frames() {
     }
 }
 
-/// `NO_COLOR` turns colours off, and without UTF-8 the output is ASCII.
+/// `NO_COLOR` disables colours, and without UTF-8 the output is ASCII.
 #[test]
 fn no_color_and_a_plain_locale_are_respected() {
     let environment = [("NO_COLOR", "1"), ("LC_ALL", "C")];
@@ -239,7 +240,7 @@ fn a_dumb_terminal_gets_plain_lines() {
 /// If the window becomes narrower, the view is drawn at the new width.
 #[test]
 fn the_view_adapts_to_a_resized_window() {
-    // Once a view was drawn, and long before the end.
+    // Resize once a view has been drawn, and long before the end.
     let narrow = " & for i in $(seq 1200); do grep -aq 'Ctrl-C end[s]' \"$TYPESCRIPT\" && break; sleep .05; done; \
                   stty cols 24; wait $!";
     let Some(bytes) = on_a_terminal("resized", &[("NO_COLOR", "1")], "2s", narrow) else {

@@ -1,5 +1,5 @@
-//! The initiator against an independent target: Debian's tgt. Every test has its own tgtd, with a private control port;
-//! data is checked in tgt's backing file, not through iSCSI.
+//! The initiator against an independent target: Debian's tgt. Every test has its own tgtd with a private control
+//! port; data is checked in tgt's backing file, not through iSCSI.
 
 use std::fs;
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 const TARGET: &str = "iqn.2026-11.io.brunt:tgt";
-/// A tgtd that hasn't started by then never will.
+/// If tgtd hasn't started by then, it never will.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A tgtd in the foreground with one target and one LUN of 64 MiB.
@@ -27,7 +27,7 @@ struct Tgt {
 }
 
 impl Tgt {
-    /// `None`, with a message, if tgt is missing.
+    /// Starts tgtd; returns `None`, with a message, if tgt is missing.
     fn start() -> Option<Tgt> {
         let missing = |what: &str| {
             assert!(
@@ -52,13 +52,13 @@ impl Tgt {
             .unwrap()
             .set_len(64 * MIB)
             .unwrap();
-        // tgtd doesn't accept port 0: use one that was free a moment ago.
+        // tgtd doesn't accept port 0, so use a port that was free a moment ago.
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap()
             .port();
-        // Control ports are machine-wide lock files, up to 32767.
+        // Control ports are machine-wide lock files, with numbers up to 32767.
         let control = 10_000 + (std::process::id() * 16 + number) % 20_000;
         let mut tgt = Tgt {
             daemon: daemon(control, port),
@@ -134,7 +134,7 @@ impl Tgt {
         self.url_of("", TARGET, 1)
     }
 
-    /// `login` is empty or ends in `@`.
+    /// `login` is empty or ends with `@`.
     fn url_of(&self, login: &str, target: &str, lun: u32) -> String {
         format!("iscsi://{login}127.0.0.1:{}/{target}/{lun}", self.port)
     }
@@ -171,7 +171,7 @@ fn brunt(arguments: &[&str]) -> Command {
     command
 }
 
-/// The object that a command printed, and nothing else.
+/// The JSON object that a command printed; it must have printed nothing else.
 fn object(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stdout)))
@@ -203,8 +203,8 @@ fn sha256sum(path: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()[..64].to_string()
 }
 
-/// Written data is in tgt's file, and data there is read correctly, both by another tool's checksums; requests of every
-/// shape, with and without immediate data.
+/// Written data is in tgt's file, and data in the file is read correctly, both according to another tool's checksums;
+/// requests have all sizes and alignments, with and without immediate data.
 #[test]
 fn data_is_right_on_both_sides() {
     let Some(tgt) = Tgt::start() else { return };
@@ -243,7 +243,7 @@ fn data_is_right_on_both_sides() {
     ]);
     assert!(fs::read(copy).unwrap() == fs::read(tgt.disk()).unwrap());
 
-    // verify finds the 1000 bytes in the middle, with their position.
+    // verify finds the 1000 wrong bytes in the middle, and reports their position.
     let output = brunt(&["verify", &url, "--seed", "3"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let verified = object(&output);
@@ -251,7 +251,7 @@ fn data_is_right_on_both_sides() {
     assert_eq!(verified["first_wrong"]["offset"], 7 * MIB);
 }
 
-/// Discovery and capacity match tgt's configuration; a clear message names anything missing there.
+/// Discovery and capacity match tgt's configuration; if a target or LUN doesn't exist, a clear message names it.
 #[test]
 fn discovery_and_capacity_match_the_configuration() {
     let Some(tgt) = Tgt::start() else { return };
@@ -326,7 +326,7 @@ fn chap_admits_only_initiators_with_the_secrets() {
     check(&right, &wrong, "wrong user name or secret");
 }
 
-/// With CRC32C digests of the header, of the data and of both, data of every length and direction arrives.
+/// With CRC32C digests of the header, of the data and of both, data of every length arrives in both directions.
 #[test]
 fn data_of_every_length_arrives_with_digests() {
     let Some(tgt) = Tgt::start() else { return };
@@ -357,8 +357,8 @@ fn data_of_every_length_arrives_with_digests() {
     }
 }
 
-/// Unmapped and zeroed blocks are zeroes in tgt's file and their neighbours are unchanged; a request outside the LUN
-/// fails as such.
+/// Unmapped and zeroed blocks are zeros in tgt's file and their neighbours are unchanged; a request outside the LUN
+/// fails with the right error.
 #[test]
 fn unmapped_and_zeroed_blocks_are_zeroes() {
     let Some(tgt) = Tgt::start() else { return };
@@ -406,7 +406,7 @@ fn run(backend: &dyn Backend, request: Request) -> Result<(), DeviceError> {
 }
 
 /// tgtd dies in the middle of a write and is restarted: the session recovers, all unanswered requests are sent again,
-/// and the data in tgt's file is right.
+/// and the data in tgt's file is correct.
 #[test]
 fn a_session_recovers_when_tgtd_restarts_in_a_write() {
     let Some(mut tgt) = Tgt::start() else { return };
@@ -440,7 +440,7 @@ fn a_session_recovers_when_tgtd_restarts_in_a_write() {
         succeed(&["verify", &url, "--bs", "256k", "--seed", "9"])["wrong_blocks"],
         0
     );
-    // The same content made another way: a file written from the same seed, without iSCSI.
+    // Create the same content in another way: write a file with the same seed, without iSCSI.
     let twin = tgt.folder.path().join("twin");
     fs::File::create(&twin).unwrap().set_len(64 * MIB).unwrap();
     succeed(&["write", twin.to_str().unwrap(), "--bs", "1M", "--seed", "9"]);
@@ -468,7 +468,7 @@ fn every_request_fails_when_the_target_never_comes_back() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // More processor time than a login takes: it is reading.
+        // This is more processor time than a login takes, so it is reading.
         let deadline = Instant::now() + PATIENCE;
         while tgt.processor_ticks() < idle + 10 {
             assert!(Instant::now() < deadline, "nothing is being read");
@@ -497,7 +497,7 @@ fn every_request_fails_when_the_target_never_comes_back() {
     }
 }
 
-/// Waits until the file has bytes other than zero at an offset.
+/// Waits until the file has non-zero bytes at an offset.
 fn wait_for_data(path: &Path, offset: u64) {
     let file = fs::File::open(path).unwrap();
     let deadline = Instant::now() + PATIENCE;

@@ -34,7 +34,7 @@ fn analyze(what: &Path) -> Value {
         .expect("a report")
 }
 
-/// The report on a trace equals the one on its packets, and `--pcap` keeps the packets unchanged.
+/// The report on a trace equals the report on its packets, and `--pcap` keeps the packets unchanged.
 #[test]
 fn the_report_on_a_trace_equals_the_one_on_its_packets() {
     let folder = TempDir::new("trace-same");
@@ -117,7 +117,7 @@ fn several_workers_write_one_trace() {
             .expect("a count");
     }
     assert_eq!(sum, alone["ledger"]["packets"].as_u64().expect("a count"));
-    // Options that would do nothing, or too much, are refused.
+    // Options that would have no effect, or too much, are rejected.
     for options in [
         &["--on-full", "wait"][..],
         &["--pcap", "x.pcap", "--pcap-keep", "1MiB"],
@@ -130,7 +130,7 @@ fn several_workers_write_one_trace() {
     }
 }
 
-/// The ```sql blocks of the page: the views, then the queries.
+/// The ```sql blocks on the page: the views, then the queries.
 fn queries() -> Vec<String> {
     let page = std::fs::read_to_string(root().join("docs/trace.md")).expect("the page");
     let blocks = page.split("```sql\n").skip(1);
@@ -139,7 +139,7 @@ fn queries() -> Vec<String> {
         .collect()
 }
 
-/// The answer to each query of the page; `None` without DuckDB.
+/// The answer to each query on the page; `None` without DuckDB.
 fn ask(folder: &Path) -> Option<Vec<Vec<Value>>> {
     let script = root().join("tools/duckdb.sh");
     if !Command::new(&script)
@@ -168,7 +168,7 @@ fn ask(folder: &Path) -> Option<Vec<Vec<Value>>> {
     serde_json::from_slice(&output.stdout).ok()
 }
 
-/// Each query of the page runs as written, and agrees with the report.
+/// Each query on the page runs as written, and agrees with the report.
 #[test]
 fn queries_agree_with_the_report() {
     let folder = TempDir::new("trace-queries");
@@ -242,7 +242,7 @@ fn queries_agree_with_the_report() {
     ] {
         assert_eq!(ledger[0][column], report["ledger"][column], "{column}");
     }
-    // Each file once, as known at the requested time.
+    // Each file appears once, with what was known about it at the requested time.
     let mut of: Vec<_> = known
         .iter()
         .map(|row| row["file"].as_i64().expect("a file"))
@@ -261,7 +261,7 @@ fn queries_agree_with_the_report() {
         "{rows} rows of {} files",
         of.len()
     );
-    // All calls of this capture have the credentials of one libnfs, whose user is root.
+    // All calls in this capture have the credentials of one libnfs client, whose user is root.
     assert_eq!(callers.len(), 1);
     assert_eq!(
         (&callers[0]["machine_name"], callers[0]["uid"].as_u64()),
@@ -270,7 +270,7 @@ fn queries_agree_with_the_report() {
     assert_eq!((callers[0]["calls"].as_u64(), told.len()), (Some(calls), 0));
 }
 
-/// The page's query of NFSv4 attributes finds the created files, with their owner.
+/// The page's query for NFSv4 attributes finds the created files, with their owner.
 #[test]
 fn the_attribute_query_finds_created_files_with_their_owner() {
     let folder = TempDir::new("trace-compounds");
@@ -283,7 +283,7 @@ fn the_attribute_query_finds_created_files_with_their_owner() {
     let Some(answers) = ask(&trace) else { return };
     let (callers, told) = (&answers[answers.len() - 2], &answers[answers.len() - 1]);
     assert_eq!(told.len(), 10);
-    // Each minor version wrote 60,894 bytes once.
+    // In each minor version, 60,894 bytes were written once.
     assert_eq!(told[0]["size_bytes"], 60_894, "{told:?}");
     assert_eq!(told[0]["owner"], "root@localdomain");
     let machines: Vec<_> = callers
@@ -296,7 +296,7 @@ fn the_attribute_query_finds_created_files_with_their_owner() {
     );
 }
 
-/// After a SIGKILL in the middle of a capture, every part is readable by us and by DuckDB.
+/// After a SIGKILL in the middle of a capture, every part is readable by Brunt and by DuckDB.
 #[test]
 fn every_part_is_readable_after_a_sigkill() {
     let folder = TempDir::new("trace-kill");
@@ -323,7 +323,7 @@ fn every_part_is_readable_after_a_sigkill() {
     input.write_all(&packets).expect("it reads");
     let operations = |report: &Value| report["operations"].as_u64().unwrap_or(0);
     eventually("rows on disk", 60, || {
-        // The same packets again, as retransmissions: they keep the capture busy.
+        // Send the same packets again, as retransmissions, to keep the capture busy.
         input.write_all(&packets[24..]).expect("it reads");
         trace.join("trace").exists() && operations(&analyze(&trace)) > 100
     });
@@ -342,7 +342,7 @@ fn every_part_is_readable_after_a_sigkill() {
 }
 
 /// Runs a capture whose trace is on a tmpfs of 400 KiB that is partly filled; `None` if there are no namespaces. With
-/// `relief`, the ballast is removed when the capture waits for room.
+/// `relief`, the ballast is removed when the capture waits for space.
 fn on_a_full_disk(folder: &TempDir, on_full: &str, relief: bool) -> Option<std::process::Output> {
     let script = r#"
         mount -t tmpfs -o size=400k none "$1" || exit 77
@@ -385,7 +385,7 @@ fn on_a_full_disk(folder: &TempDir, on_full: &str, relief: bool) -> Option<std::
     Some(run)
 }
 
-/// On a full disk a capture stops with a clear message, keeps what it has and counts the rest.
+/// On a full disk, a capture stops with a clear message, keeps what it has and counts the rest.
 #[test]
 fn a_full_disk_stops_the_capture() {
     let folder = TempDir::new("trace-full");
@@ -407,7 +407,7 @@ fn a_full_disk_stops_the_capture() {
     analyze(&folder.join("kept"));
 }
 
-/// With `--on-full wait` it waits for room, says so, continues, and loses nothing.
+/// With `--on-full wait`, it waits for space, says so, continues, and loses nothing.
 #[test]
 fn a_capture_can_wait_for_room_on_a_full_disk() {
     let folder = TempDir::new("trace-wait");
@@ -423,7 +423,7 @@ fn a_capture_can_wait_for_room_on_a_full_disk() {
     assert_eq!(analyze(&folder.join("kept")), analyze(&capture()));
 }
 
-/// A trace whose only part of operations is damaged doesn't look like one of an idle server.
+/// A trace whose only part with operations is damaged doesn't look like a trace of an idle server.
 #[test]
 fn a_trace_without_a_readable_operation_is_a_failure() {
     let folder = TempDir::new("trace-damaged");
@@ -442,7 +442,7 @@ fn a_trace_without_a_readable_operation_is_a_failure() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(
-        text.contains("no operation could be read") && text.contains(".parquet"),
+        text.contains("no operations could be read") && text.contains(".parquet"),
         "{text}"
     );
 }

@@ -1,5 +1,5 @@
-//! Windows of captures as scripts use them: reports, tables, quotas, restarts and findings, on a capture of two weeks in
-//! compressed time. Counts per day are compared with tshark, tables are read by DuckDB.
+//! Windows of captures as scripts use them: reports, tables, quotas, restarts and findings, on a capture of two weeks
+//! in compressed time. Counts per day are compared with tshark's, and tables are read with DuckDB.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use serde_json::Value;
 const DAYS: usize = 14;
 const OPERATIONS: u64 = 7000;
 
-/// Two weeks of small operations: 500 a day, on other files each day.
+/// Two weeks of small operations: 500 a day, on different files each day.
 fn weeks(folder: &TempDir) -> PathBuf {
     let path = folder.join("weeks.pcap");
     let mut make = support::bench();
@@ -63,7 +63,7 @@ fn operations(report: &Value) -> u64 {
     report["operations"].as_u64().expect("a number")
 }
 
-/// Replies per day, by tshark; a packet may have several.
+/// Replies per day, according to tshark; a packet may contain several.
 fn tshark(file: &Path) -> Option<BTreeMap<u64, u64>> {
     let program = need("tshark", "tshark")?;
     let mut command = Command::new(program);
@@ -82,8 +82,8 @@ fn tshark(file: &Path) -> Option<BTreeMap<u64, u64>> {
     Some(days)
 }
 
-/// Each day has a report, a page and rows of tables; their operations are those that tshark counts; any number of parsers
-/// gives the same; and days and the whole add up.
+/// Each day has a report, a page and rows in tables, whose operations are those that tshark counts; the number of
+/// parsers makes no difference; and the days add up to the whole.
 #[test]
 fn each_day_of_two_weeks_has_a_report_that_tshark_confirms() {
     let folder = TempDir::new("windows");
@@ -154,7 +154,7 @@ fn each_day_of_two_weeks_has_a_report_that_tshark_confirms() {
     ask("findings_by_window");
 }
 
-/// Where the first packet at or after a time begins in a pcap file with nanoseconds.
+/// Where the first packet at or after a given time begins in a nanosecond pcap file.
 fn place(bytes: &[u8], from_s: u32) -> usize {
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let mut at = 24;
@@ -164,8 +164,8 @@ fn place(bytes: &[u8], from_s: u32) -> usize {
     at
 }
 
-/// A capture that is started again with the same folders continues reports and trace: counters add up, and the gap is
-/// stated.
+/// A capture that is restarted with the same folders continues reports and trace: counters add up, and the gap is
+/// reported.
 #[test]
 fn a_restart_continues_reports_and_trace_and_counts_the_gap() {
     let folder = TempDir::new("windows-restart");
@@ -221,7 +221,7 @@ fn a_restart_continues_reports_and_trace_and_counts_the_gap() {
         "{ledger}"
     );
     assert_eq!(analyzed["valid"], true);
-    // Without --continue, a trace is not touched.
+    // Without --continue, a trace is not changed.
     let again = run_within(
         brunt()
             .args(["capture", "-r"])
@@ -232,8 +232,8 @@ fn a_restart_continues_reports_and_trace_and_counts_the_gap() {
     assert_eq!(again.status.code(), Some(2), "{again:?}");
 }
 
-/// Every finding of every window is passed to the command as an object; a command that is too slow misses findings, which
-/// are counted.
+/// Every finding in every window is passed to the command as an object; a command that is too slow misses findings,
+/// which are counted.
 #[test]
 fn findings_are_passed_to_a_command() {
     let folder = TempDir::new("windows-hook");
@@ -270,8 +270,8 @@ fn findings_are_passed_to_a_command() {
     }
 }
 
-/// During a live capture whose hours last a second: windows end without packets, findings and the capture's own health are
-/// in the metrics, on the page and in the trace.
+/// A live capture whose hours last a second: windows end even without packets, and findings and the capture's own
+/// health are in the metrics, on the page and in the trace.
 #[test]
 fn a_live_capture_shows_windows_findings_and_its_own_health() {
     let folder = TempDir::new("windows-live");

@@ -1,5 +1,5 @@
-//! Runs that must not pass for success: data that was lost, and requests that all failed. Every output says so, and
-//! why.
+//! Runs that must not pass for successes: data that was lost, and requests that all failed. Every output reports
+//! this, and why.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -36,8 +36,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// With a device that forgets writes: exit status 1, and every output says where, how much out of how much, and what
-/// was there instead.
+/// With a device that forgets writes, the exit status is 1, and every output says where, how much out of how much,
+/// and what was there instead.
 #[test]
 fn wrong_data_fails_the_run_and_is_located_in_every_output() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -80,7 +80,7 @@ fn wrong_data_fails_the_run_and_is_located_in_every_output() {
     }
 }
 
-/// Written zeroes and trimmed blocks don't disturb verification on a correct device; a device that forgets zeroes is
+/// Written zeros and trimmed blocks don't disturb verification on a correct device; a device that forgets zeros is
 /// detected.
 #[test]
 fn zeroes_and_trims_do_not_disturb_verification() {
@@ -110,7 +110,7 @@ fn zeroes_and_trims_do_not_disturb_verification() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// A run whose writes all fail doesn't exit with 0, although its reads succeed, and says why they failed.
+/// A run whose writes all fail doesn't exit with 0, even though its reads succeed, and says why the writes failed.
 #[test]
 fn requests_that_all_fail_fail_the_run_with_their_cause() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -139,8 +139,8 @@ fn requests_that_all_fail_fail_the_run_with_their_cause() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// A missed requirement fails the run, and every output says so; a requirement that a single run can't decide fails it
-/// on request.
+/// A missed requirement fails the run, and every output reports it; a requirement that a single run can't decide
+/// fails the run only on request.
 #[test]
 fn a_missed_requirement_fails_the_run() {
     let scratch = tempfile::tempdir().expect("a folder");

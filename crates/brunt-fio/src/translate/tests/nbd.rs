@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// An export becomes the target, with its own size; unsupported options of fio's engine are refused by name.
+/// An export becomes the target, with its own size; errors name the fio options that aren't supported.
 #[test]
 fn an_nbd_export_becomes_the_target() {
     let import = |text: &str| {
@@ -22,7 +22,7 @@ fn an_nbd_export_becomes_the_target() {
         )
     };
     let uri = "nbd+unix:///disk?socket=/run/nbd.sock";
-    // As in fio's examples/nbd.fio: from the offset to the export's end.
+    // As in fio's examples/nbd.fio: from the offset to the end of the export.
     let (urls, regions, _) = import(&format!(
         "uri={uri}\ntime_based\nruntime=60\n[a]\noffset=0\n[b]\noffset=64m\n"
     ));
@@ -55,7 +55,7 @@ fn an_nbd_export_becomes_the_target() {
         Cause::Loss { option, why, more } if option == "uri" && more.is_empty() => why,
         other => panic!("{settings}: {other}"),
     };
-    assert!(lost("ioengine=nbd\nuri=nbd+vsock://2/disk").contains("nbds+unix only"));
+    assert!(lost("ioengine=nbd\nuri=nbd+vsock://2/disk").contains("nbds+unix exports"));
     assert!(lost("ioengine=nbd\nuri=nbds://h/disk?tls-psk-file=/k").contains("pre-shared"));
     assert!(lost("ioengine=psync\nfilename=/x/y\nuri=nbd://h/disk").contains("only engine nbd"));
     let missing = of("[job]\nioengine=nbd\nsize=1m\n").unwrap_err();

@@ -1,8 +1,8 @@
 //! Finds command lines in texts: in code blocks of Markdown, between backticks, and in the header comments of examples.
 //! Used by the tests of `brunt` and of `brunt-bench`.
 //!
-//! The rule: it extracts what a reader would paste into a shell. Prompts, comments, output and remarks after three
-//! spaces are dropped; pipes, lists and `sh -c` are taken apart.
+//! The rule: it extracts what a reader would paste into a shell. It drops prompts, comments, output, and remarks that
+//! follow three spaces; it splits pipes, lists and `sh -c` commands.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentedLine {
     pub file: PathBuf,
-    /// The words, starting with the program.
+    /// The command's words, starting with the program.
     pub words: Vec<String>,
-    /// Whether it is a mention in prose, which may omit arguments.
+    /// Whether this is a mention in prose, which may omit arguments.
     pub is_mention: bool,
 }
 
@@ -51,7 +51,7 @@ pub fn documented(root: &Path, program: &str) -> Vec<DocumentedLine> {
     lines
 }
 
-/// Markdown files and examples, in a fixed order.
+/// The repository's Markdown files and examples, in a fixed order.
 fn texts(root: &Path) -> Vec<PathBuf> {
     let mut files = vec![
         root.join("README.md"),
@@ -71,7 +71,7 @@ fn texts(root: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Splits a text into the lines in its code blocks and everything else.
+/// Splits a text into the lines in its code blocks and all other lines.
 fn blocks_and_prose(text: &str) -> (String, String) {
     let (mut blocks, mut prose) = (String::new(), String::new());
     let mut is_fenced = false;
@@ -91,21 +91,21 @@ fn blocks_and_prose(text: &str) -> (String, String) {
     (blocks, prose)
 }
 
-/// The commands in the comments of a file; they are indented.
+/// The indented commands in the header comments of a file.
 fn head(text: &str) -> String {
     let lines = text.lines().filter_map(|line| line.strip_prefix("#  "));
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// The commands of a program in a text of command lines.
+/// The commands that run a program in a text of command lines.
 pub fn commands(text: &str, program: &str) -> Vec<Vec<String>> {
-    // Join lines that a backslash continues.
+    // Joins lines continued with a backslash.
     let parts: Vec<&str> = text.split("\\\n").map(str::trim_start).collect();
     let text = parts.join(" ");
     let mut found = Vec::new();
     for line in text.lines() {
         let line = line.trim();
-        // Strip a prompt.
+        // Strips the prompt.
         let line = match line.split_once(' ') {
             Some((first, rest)) if first.ends_with(['$', '#']) && first != "#" => rest,
             _ => line,
@@ -117,7 +117,7 @@ pub fn commands(text: &str, program: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Adds a command if it runs the program, and any commands that it starts in turn.
+/// Adds a command if it runs the program, and any commands that it starts itself.
 fn add(words: &[String], program: &str, found: &mut Vec<Vec<String>>) {
     let is_before = |word: &&String| {
         let is_assignment = word.split_once('=').is_some_and(|(name, _)| {
@@ -161,7 +161,7 @@ fn add(words: &[String], program: &str, found: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The commands of a shell line, each as its words, without redirections and comments.
+/// The commands in a shell line, each as a list of words, without redirections and comments.
 fn simple_commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let (mut word, mut is_word, mut is_file) = (String::new(), false, false);

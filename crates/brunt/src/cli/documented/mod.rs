@@ -59,7 +59,7 @@ fn documented_command_lines_are_valid() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Messages, advice and comments name commands in quotes.
+/// Messages, advice and comments quote the commands they mention.
 #[test]
 fn commands_named_in_messages_are_valid() {
     let (mut count, mut definition) = (0, definition());
@@ -110,7 +110,7 @@ fn for_each_source(folder: &Path, look: &mut dyn FnMut(&Path, &str)) {
     }
 }
 
-/// Tests the search itself: what it must find, and that a wrong flag, command or file is reported.
+/// Tests the extraction: which commands it must find, and that a wrong flag, command or file is reported.
 #[test]
 fn command_lines_are_found_as_a_shell_reads_them() {
     let check = |text: &str, expected: &[&str]| {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::reach::ReachArgs;
 use crate::cli::{Done, Failure, Output};
 
-/// Rounds at the start and at the end, without pauses.
+/// Measurement rounds without pauses, at the start and again at the end.
 const BURST: u32 = 16;
 /// Maximum pause between the other rounds.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
@@ -22,8 +22,9 @@ const WAIT_PAUSE: Duration = Duration::from_millis(250);
 
 /// Compare the clocks of other hosts with this machine's: offset, drift and their uncertainty
 ///
-/// Reads the clocks of an agent on each host many times. The true offset lies between the two bounds whatever the
-/// network does, even if its delays differ between the directions; it is known to within half the shortest round trip.
+/// Reads the clocks of each host many times through an agent. The true offset lies between the two bounds whatever
+/// the network does, even if its delays differ between the two directions; it is known to within half the shortest
+/// round trip.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  # two hosts for ten seconds\n  brunt agent clock ssh:node7 ssh:root@node8 --for \
@@ -33,7 +34,7 @@ pub struct ClockArgs {
     #[command(flatten)]
     reach: ReachArgs,
 
-    /// How long to measure; the drift is known better after a longer time
+    /// How long to measure; a longer time gives a more precise drift
     #[arg(long = "for", value_name = "TIME", default_value = "3s")]
     time: Span,
 
@@ -46,9 +47,9 @@ pub struct ClockArgs {
 struct HostClock {
     program: String,
     name: String,
-    /// For the monotonic clock.
+    /// Offset and drift of the host's monotonic clock.
     estimate: Option<ClockEstimate>,
-    /// For the wall clock, relative to our wall clock.
+    /// Offset of the host's wall clock from this machine's.
     wall: Option<ClockOffset>,
     rounds: u64,
     round_trip: Duration,
@@ -137,7 +138,7 @@ fn measure(
     for _ in 0..BURST {
         host.clock_round(&mut hear)?;
     }
-    // Read our wall clock between two readings of our monotonic clock.
+    // Reads this machine's wall clock between two readings of its monotonic clock.
     let before = clock.now();
     let our_wall = SystemTime::now()
         .duration_since(UNIX_EPOCH)

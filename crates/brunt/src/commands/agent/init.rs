@@ -9,14 +9,14 @@ use crate::cli::{Done, Failure, Output};
 
 /// Create the certificates with which agents and their controller authenticate each other
 ///
-/// Creates an authority in the folder, an identity for the controller and one for each host, named by the DNS name or
-/// IP address that controllers use for it. Existing files are kept. Copy agent-HOST.pem to its host; keep
-/// authority.pem, which can sign more, and controller.pem here.
+/// Creates a certificate authority in the folder, an identity for the controller, and one per host, named by the DNS
+/// name or IP address that controllers use for the host. Existing files are kept. Copy agent-HOST.pem to its host.
+/// Keep authority.pem, which can sign further certificates, and controller.pem here.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # one file for each of two hosts and one for the controller\n  brunt agent init \
-                  certificates node7 node8\n\n  # another host with the same certificate authority\n  brunt agent \
-                  init certificates 10.0.0.9"
+    after_help = "Examples:\n  # identities for two hosts and for the controller\n  brunt agent init \
+     certificates node7 node8\n\n  # another host with the same certificate authority\n  brunt agent init \
+     certificates 10.0.0.9"
 )]
 pub struct InitArgs {
     /// Folder for the files; created if missing
@@ -28,7 +28,7 @@ pub struct InitArgs {
     hosts: Vec<String>,
 }
 
-/// Creates the certificates and prints their files.
+/// Creates the certificates and prints the paths of their files.
 pub fn run(args: &InitArgs, output: &Output) -> Done {
     let failure = |error| Failure::failed(format!("{error}"));
     let authority = Authority::in_folder(&args.folder).map_err(failure)?;

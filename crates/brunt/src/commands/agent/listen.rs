@@ -1,4 +1,4 @@
-//! `brunt agent --listen`: an agent on a port, for controllers with a certificate.
+//! `brunt agent --listen`: an agent on a TCP port, for controllers with a certificate.
 
 use brunt_host::{AgentListener, AgentTls, Identity};
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::ServeArgs;
 use crate::cli::{Done, Failure, Output};
 use crate::commands::target::address;
 
-/// Port of agents in examples and manifests; not registered with IANA.
+/// The agent port used in examples and manifests; not registered with IANA.
 const PORT: u16 = 7420;
 
 /// Serves until Ctrl-C or SIGTERM.
@@ -15,7 +15,7 @@ pub fn run(args: &ServeArgs, output: &Output) -> Done {
     let config = args.config()?;
     let (Some(listen), Some(identity)) = (&args.listen, &args.identity) else {
         return Err(Failure::usage("--listen needs --identity")
-            .advise("create one with 'brunt agent init'"));
+            .advise("create an identity with 'brunt agent init'"));
     };
     let at = address(listen, PORT).map_err(|failure| failure.prefixed("--listen "))?;
     let identity =
@@ -28,7 +28,7 @@ pub fn run(args: &ServeArgs, output: &Output) -> Done {
     })?;
     output.line(listener.address());
     if output.is_json() {
-        // Standard output carries only the final object, so the address goes to standard error.
+        // With --json, standard output carries only the final object, so the address goes to standard error.
         output.note(format!("listening on {}", listener.address()));
     }
     let stats = listener.run(output.interrupt_flag(), |what| output.note(what));

@@ -1,4 +1,4 @@
-//! `brunt agent`: runs this program on another host on behalf of a controller, and lets users query such hosts.
+//! `brunt agent`: runs this program on another host on behalf of a controller; also lets users query such hosts.
 
 mod clock;
 mod init;
@@ -23,18 +23,18 @@ use crate::bridge_capture;
 use crate::cli::{Done, Failure, Output};
 use crate::devices::BACKENDS;
 
-/// Shortest lease: a controller sends a request every second.
+/// The shortest lease; a controller sends a request every second.
 const LEASE_MIN: Duration = Duration::from_secs(2);
 /// Longest lease.
 const LEASE_MAX: Duration = Duration::from_secs(3600);
 
 /// Run parts of experiments on this host for a remote controller, or compare clocks between hosts
 ///
-/// With --stdio it communicates over its standard streams; ssh starts it like that, users need not. With --listen it
-/// serves controllers that present a certificate of its authority; 'init' creates the certificates. For a controller it
-/// runs the workloads of an experiment, serves targets, injects faults, samples the host's counters and compares
-/// clocks. All of that ends when the controller ends or sends nothing for the length of the lease. 'clock' compares the
-/// clocks of other hosts with this machine's.
+/// With --stdio it communicates over its standard streams; ssh starts it this way, so users need not. With --listen
+/// it serves controllers that present a certificate from its authority; 'init' creates the certificates. For a
+/// controller, it runs the workloads of an experiment, serves targets, injects faults, samples the host's counters
+/// and compares clocks. All of that ends when the controller ends, or sends nothing for the length of the lease.
+/// 'clock' compares the clocks of other hosts with this machine's.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Agent {
@@ -52,11 +52,11 @@ enum What {
 
 #[derive(clap::Args)]
 struct ServeArgs {
-    /// Talk to the controller over standard input and output.
+    /// Communicate with the controller over standard input and output.
     #[arg(long)]
     stdio: bool,
 
-    /// Serve controllers at this address, behind TLS; port 0 picks a free one
+    /// Serve controllers at this address over TLS; port 0 picks a free port
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -65,27 +65,28 @@ struct ServeArgs {
     )]
     listen: Option<String>,
 
-    /// This host's identity, for --listen: a file of 'brunt agent init'
+    /// This host's identity, for --listen: a file created by 'brunt agent init'
     #[arg(long, value_name = "FILE", requires = "listen")]
     identity: Option<PathBuf>,
 
-    /// What controllers may do here: open a device, a file or a folder (its path) or a kind of device, such as iscsi:;
-    /// inject a fault (fault:cpu, fault:memory, fault:freeze[=PROCESS], fault:kill[=PROCESS], fault:netem[=INTERFACE],
-    /// fault:bridge[=INTERFACE], fault:probe); serve targets and sinks at any address (serve:) or at one (serve:10.0.0.9), of
-    /// devices that are also allowed; start services, which may be any command (service:). Can be repeated [default:
-    /// nothing with --listen, everything that this user may do with --stdio]
+    /// What controllers may do here: open a device, a file or a folder (its path) or a kind of device, such as
+    /// iscsi:; inject a fault (fault:cpu, fault:memory, fault:freeze[=PROCESS], fault:kill[=PROCESS],
+    /// fault:netem[=INTERFACE], fault:bridge[=INTERFACE], fault:probe); serve targets and sinks at any address
+    /// (serve:) or at a given one (serve:10.0.0.9), on devices that are also allowed; start services, which may run
+    /// any command (service:). Can be repeated [default: nothing with --listen, everything that this user may do with
+    /// --stdio]
     #[arg(long, value_name = "WHAT")]
     allow: Vec<String>,
 
-    /// End after hearing nothing from the controller for this long, 2s to 1h.
+    /// End after hearing nothing from the controller for this long (2s to 1h).
     #[arg(long, value_name = "TIME", default_value = "8s")]
     lease: Span,
 
-    /// Remove the program's own file and its folder: it is a copy that is no longer needed.
+    /// Remove the program's own file and its folder: for a copy that is no longer needed.
     #[arg(long, hide = true)]
     remove_program: bool,
 
-    /// Added to all times, for tests of clocks that differ.
+    /// Offset added to all times, for tests with clocks that differ.
     #[arg(
         long,
         hide = true,
@@ -96,7 +97,7 @@ struct ServeArgs {
     clock_shift_ns: i64,
 }
 
-/// The program and its version, as `brunt --version` prints it.
+/// The name and version of the program, as `brunt --version` prints them.
 fn program() -> String {
     format!("brunt {}", env!("CARGO_PKG_VERSION"))
 }
@@ -106,15 +107,15 @@ impl super::Subcommand for Agent {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt agent clock ssh:root@node7",
-            "offset and drift of its clocks from this machine's; nothing is installed there",
+            "measure the offset and drift of its clocks from this machine's; nothing is installed there",
         ),
         (
             "brunt agent init certificates node7",
-            "certificates for node7 and its controller",
+            "create certificates for node7 and its controller",
         ),
         (
             "brunt agent --listen 0.0.0.0:7420 --identity agent-node7.pem --allow /dev/nvme1n1",
-            "an agent on node7 that lets the controller run workloads on this disk",
+            "run an agent on node7 that lets the controller run workloads on this disk",
         ),
         (
             "brunt agent --stdio",
@@ -185,7 +186,7 @@ fn serving(wish: &HostRole) -> Result<RoleProgram, NotServed> {
     })
 }
 
-/// Talks over standard input and output until the controller disconnects or its lease expires.
+/// Communicates over standard input and output until the controller disconnects or its lease expires.
 fn stdio(args: &ServeArgs, output: &Output) -> Done {
     let config = args.config()?;
     if args.remove_program {
@@ -215,12 +216,12 @@ fn stdio(args: &ServeArgs, output: &Output) -> Done {
     }
 }
 
-/// Removes the copy that this program was started from, and its folder if otherwise empty.
+/// Removes the copy from which this program was started, and its folder if it is otherwise empty.
 fn remove_program() {
     let Ok(own) = std::env::current_exe() else {
         return;
     };
-    // The shell that started us removes the rest.
+    // The shell that started this program removes the rest.
     let _ = std::fs::remove_file(&own);
     if let Some(folder) = own.parent() {
         let _ = std::fs::remove_dir(folder);

@@ -8,10 +8,10 @@ use brunt_host::{ConnectOptions, ControllerTls, HostAddress, Identity};
 
 use crate::cli::Failure;
 
-/// Maximum number of hosts per command: each takes a thread here.
+/// Maximum number of hosts per command: each needs a thread on this machine.
 const HOSTS_MAX: usize = 1000;
 
-/// Hosts and the way to them.
+/// Hosts, and how to reach them.
 #[derive(clap::Args)]
 pub struct ReachArgs {
     /// Host: ssh:user@host, as for ssh itself; agent:host:port for a listening agent; or local for this machine
@@ -22,12 +22,12 @@ pub struct ReachArgs {
     #[arg(long, value_name = "COMMAND", default_value = "ssh")]
     ssh: String,
 
-    /// Program to run on hosts reached by ssh [default: the brunt in their PATH if it has this version, otherwise a
-    /// copy of this one]
+    /// Program to run on hosts reached by ssh [default: brunt in their PATH if it has the same version as this one,
+    /// otherwise a copy of this one]
     #[arg(long, value_name = "PATH")]
     far_program: Option<String>,
 
-    /// The controller's identity, for listening agents: a file of 'brunt agent init'
+    /// The controller's identity, for listening agents: a file created by 'brunt agent init'
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
 
@@ -64,12 +64,12 @@ impl ReachArgs {
         Ok(found)
     }
 
-    /// The options for connecting to them.
+    /// The options for connecting to the hosts.
     pub fn options(&self) -> Result<ConnectOptions, Failure> {
         let ssh: Vec<String> = self.ssh.split_whitespace().map(String::from).collect();
         if ssh.is_empty() {
             return Err(Failure::usage(
-                "--ssh is empty: write --ssh 'ssh -F FILE', for example",
+                "--ssh is empty: write, for example, --ssh 'ssh -F FILE'",
             ));
         }
         for (flag, time) in [

@@ -1,8 +1,8 @@
-//! `brunt bridge IN OUT`: places this machine in the network path between a client and its storage, for setups in which
-//! neither can run Brunt.
+//! `brunt bridge IN OUT`: places this machine in the network path between a client and its storage, for setups in
+//! which Brunt can run on neither.
 //!
-//! The rule: however it ends, one report shows the forwarded traffic, the frames not forwarded and why, and the delay
-//! added by bridging.
+//! The rule: whatever ends the bridge, one report shows the forwarded traffic, the frames not forwarded and why, and
+//! the delay that bridging added.
 
 mod set;
 
@@ -23,17 +23,17 @@ use crate::bridge_capture::{BegunCapture, BridgeCapture};
 use crate::cli::{Done, Failure, Output};
 use set::BridgeControl;
 
-/// Interval between checks for the end of the bridge.
+/// How often to check whether the bridge should end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Window for the busiest-period figure.
+/// Window for the peak rate.
 const STRETCH: Duration = Duration::from_secs(1);
 
 /// Forward traffic between two network interfaces, and impair it
 ///
-/// Places this machine inline between a client and storage, neither of which runs Brunt: every Ethernet frame received
-/// at IN is sent out at OUT and vice versa, whatever it contains. Without settings frames pass untouched; with them,
-/// packets are delayed, lost, reordered, corrupted or limited in rate as on a lab's links. Ctrl-C, SIGTERM or SIGHUP
-/// ends it with a report. Needs root, or CAP_NET_RAW and CAP_NET_ADMIN.
+/// Places this machine inline between a client and storage, neither of which runs Brunt: every Ethernet frame
+/// received at IN is sent out at OUT and vice versa, whatever it contains. Without settings, frames pass untouched;
+/// with settings, packets are delayed, lost, reordered, corrupted or rate-limited as on a lab's links. Ctrl-C,
+/// SIGTERM or SIGHUP ends the bridge with a report. Needs root, or CAP_NET_RAW and CAP_NET_ADMIN.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Bridge {
@@ -48,7 +48,7 @@ enum What {
     Set(set::BridgeSetArgs),
 }
 
-/// A bridge to be started.
+/// The arguments for starting a bridge.
 #[derive(clap::Args)]
 struct WireArgs {
     /// Interface towards one side, such as eth0
@@ -57,24 +57,24 @@ struct WireArgs {
     /// Interface towards the other side
     #[arg(value_name = "OUT")]
     second: String,
-    /// Sets an impairment for both directions: a key of a lab's link and its value, such as delay=20ms,
-    /// loss=0.01, rate=100Mb/s, preset=four-sites
+    /// Sets an impairment for both directions: a key of a lab link and its value, such as delay=20ms, loss=0.01,
+    /// rate=100Mb/s, preset=four-sites
     #[arg(short, long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Like --set, but only from OUT to IN; overrides --set
     #[arg(long, value_name = "KEY=VALUE")]
     back: Vec<String>,
-    /// Random seed: the same seed loses the same packets, counted from the start
+    /// Random seed: with the same seed the same packets are lost, counted from the start
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Saves the packets of both sides to this file as they arrive, before any impairment: pcapng with both
+    /// Saves the packets from both sides to this file as they arrive, before any impairment: pcapng with both
     /// interfaces if its name ends in .pcapng, otherwise pcap
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Name by which 'brunt bridge set' finds it [default: IN-OUT]
+    /// Name by which 'brunt bridge set' finds the bridge [default: IN-OUT]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Stops after this time
+    /// Stop after this time
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     lasts: Option<Duration>,
 }
@@ -88,7 +88,7 @@ impl Subcommand for Bridge {
         ),
         (
             "brunt bridge eth0 eth1 --set delay=10ms --set loss=0.001 --back rate=100Mb/s",
-            "add delay, some loss and a slow return path to the wire",
+            "add delay, some loss and a slow return path between the two sides",
         ),
         (
             "brunt bridge eth0 eth1 --capture wire.pcapng --for 10m",
@@ -104,10 +104,10 @@ impl Subcommand for Bridge {
         match (self.what, self.wire) {
             (Some(What::Set(args)), _) => set::run(args, output),
             (None, Some(wire)) => wire.run(output),
-            (None, None) => {
-                Err(Failure::usage("name two interfaces, or set")
-                    .advise("see 'brunt bridge --help'"))
-            }
+            (None, None) => Err(
+                Failure::usage("name two interfaces, or use the subcommand set")
+                    .advise("see 'brunt bridge --help'"),
+            ),
         }
     }
 }
@@ -115,7 +115,7 @@ impl Subcommand for Bridge {
 impl WireArgs {
     fn run(self, output: &Output) -> Done {
         let options = LinkOptions::parse(&self.set, &self.back).map_err(|error| {
-            Failure::usage(error).advise("docs/experiments.md lists them under lab.links")
+            Failure::usage(error).advise("docs/experiments.md lists the keys under lab.links")
         })?;
         let settings_text = options.texts();
         let names = [self.first.clone(), self.second.clone()];
@@ -130,7 +130,7 @@ impl WireArgs {
         bridge.notes().iter().for_each(|note| output.note(note));
         let change = control.as_ref().map(|control| {
             format!(
-                ", 'brunt bridge set {} KEY=VALUE' changes it",
+                ", 'brunt bridge set {} KEY=VALUE' changes its settings",
                 control.name()
             )
         });
@@ -173,7 +173,7 @@ impl WireArgs {
         }
     }
 
-    /// Where the bridge can be reached. Without a name on the command line, it may forward without.
+    /// Opens the socket at which the bridge can be reached. Without a --name, the bridge forwards even if that fails.
     fn control(
         &self,
         names: &[String; 2],
@@ -185,7 +185,7 @@ impl WireArgs {
             Err(failure) if self.name.is_some() => Err(failure),
             Err(failure) => {
                 output.note(format_args!(
-                    "'brunt bridge set' cannot reach it: {}",
+                    "'brunt bridge set' cannot reach this bridge: {}",
                     failure.what()
                 ));
                 Ok(None)
@@ -250,11 +250,11 @@ fn end_record(capture: BridgeCapture, output: &Output) -> (PcapSummary, Option<F
 struct Watched {
     end: BridgeEnd,
     lasted: Duration,
-    /// Bits per second in the busiest window, per direction.
+    /// Peak bits per second, per direction.
     busiest: [f64; 2],
 }
 
-/// Runs until interrupted, the time is up, or an interface is gone. Answers requests for changes in the meantime.
+/// Runs until interrupted, the time is up, or an interface is gone. Meanwhile answers requests for changes.
 fn watch(
     mut bridge: WireBridge,
     lasts: Option<Duration>,
@@ -295,18 +295,18 @@ fn watch(
     }
 }
 
-/// Finds the busiest window.
+/// Finds the window with the highest rate.
 struct Busiest {
     since: Instant,
     seen: [u64; 2],
-    /// Bits per second.
+    /// The highest rate so far, in bits per second per direction.
     most: [f64; 2],
 }
 
 impl Busiest {
     fn update(&mut self, report: &LinkReport) {
         let now = Instant::now();
-        // The last window may be shorter: treat it as a full one.
+        // The last window may be shorter; treat it as a full one.
         let time = now.duration_since(self.since).max(STRETCH);
         let bytes = [report.there.bytes, report.back.bytes];
         for ((most, bytes), seen) in self.most.iter_mut().zip(bytes).zip(self.seen) {
@@ -319,10 +319,10 @@ impl Busiest {
 /// The final report.
 struct BridgeReport {
     names: [String; 2],
-    /// The settings of each direction.
+    /// The initial settings of each direction, as text.
     settings_text: [String; 2],
     watched: Watched,
-    /// Changes of these settings in the meantime.
+    /// Changes to these settings while the bridge ran.
     changes: LinkChangeLog,
 }
 
@@ -368,7 +368,7 @@ impl BridgeReport {
         lines.extend(self.ways().iter().flat_map(Way::lines));
         if self.changes.older > 0 {
             lines.push(format!(
-                "changed: {} times before these",
+                "changed: {} earlier times, not listed",
                 self.changes.older
             ));
         }
@@ -414,7 +414,7 @@ impl BridgeReport {
     }
 }
 
-/// A line with the counts that are not 0; `None` if there are none.
+/// A line with the counts that are not 0; `None` if all are 0.
 fn count_line(what: &str, parts: &[(u64, &str)]) -> Option<String> {
     let parts = parts.iter().filter(|(count, _)| *count > 0);
     let parts: Vec<String> = parts.map(|(count, why)| format!("{count} {why}")).collect();
@@ -451,14 +451,14 @@ impl Way<'_> {
         lines
     }
 
-    /// A line for each kind of packets that were not sent as they arrived.
+    /// One line per kind of packet that wasn't sent as it arrived.
     fn dropped_and_changed(&self) -> impl Iterator<Item = String> {
         let counts = self.counts;
         let lost = count_line(
             "lost",
             &[
                 (counts.lost, "by the configured loss"),
-                (counts.queue_full, "because the line's queue was full"),
+                (counts.queue_full, "because the link's queue was full"),
             ],
         );
         let changed = count_line(
@@ -475,7 +475,7 @@ impl Way<'_> {
                 (counts.fins_held, "ends of connections held"),
                 (
                     counts.tcp_untracked,
-                    "passed untouched: too many connections",
+                    "passed untouched: too many TCP connections to track",
                 ),
             ],
         );
@@ -484,7 +484,7 @@ impl Way<'_> {
             &[
                 (
                     counts.unmeant_no_buffer,
-                    "not read in time (receive buffer full), or not handed over by the kernel",
+                    "not read in time (receive buffer full), or not delivered by the kernel",
                 ),
                 (counts.unmeant_refused, "refused by the interface"),
                 (
@@ -492,7 +492,7 @@ impl Way<'_> {
                     "unreadable (offloaded tunnels: switch the sender's offload off)",
                 ),
                 (self.left, "still in flight at the end"),
-                (self.ends_left, "connection ends still held at the end"),
+                (self.ends_left, "FINs still held at the end"),
             ],
         );
         [lost, changed, unintended].into_iter().flatten()

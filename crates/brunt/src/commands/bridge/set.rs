@@ -1,4 +1,4 @@
-//! `brunt bridge set`: changes a running bridge while packets are in flight; and the bridge's side of that.
+//! `brunt bridge set`: changes a running bridge while packets are in flight. Also contains the bridge's side of that.
 //!
 //! The rule: a bridge forwards whether or not it can be reached.
 
@@ -25,18 +25,18 @@ const REQUEST_TIME: Duration = Duration::from_millis(500);
 
 /// Change a running bridge
 ///
-/// Settings are those of --set: delay, jitter, loss, rate, corrupt and others (docs/experiments.md); the others stay as
-/// they are. The change applies to packets that arrive from then on. It is recorded with its time: the bridge's report
-/// lists all changes, and a pcapng capture has each as a comment of the next packet. Needs the user who started the
-/// bridge.
+/// The settings are those of --set: delay, jitter, loss, rate, corrupt and others (docs/experiments.md); settings
+/// that are not given stay as they are. The change applies to packets that arrive after it. The bridge's report lists
+/// all changes with their times, and a pcapng capture has each change as a comment on the next packet. Must run as
+/// the user who started the bridge.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # 50 ms each way, and 1 % of packets lost\n  brunt bridge set delay=50ms loss=1%\n\n  # only \
-                  packets that arrive at eth1, in one of several bridges\n  brunt bridge set eth0-eth1 rate=10Mb/s --from eth1\n\n  \
-                  # the initial settings again\n  brunt bridge set --restore"
+    after_help = "Examples:\n  # 50 ms each way, and 1 % packet loss\n  brunt bridge set delay=50ms \
+     loss=1%\n\n  # with several bridges: only packets that arrive at eth1\n  brunt bridge set eth0-eth1 \
+     rate=10Mb/s --from eth1\n\n  # return to the initial settings\n  brunt bridge set --restore"
 )]
 pub struct BridgeSetArgs {
-    /// Name of the bridge if several are running (IN-OUT, or that of --name), then settings
+    /// Name of the bridge (IN-OUT, or that given with --name) if several are running, then settings
     #[arg(value_names = ["BRIDGE", "KEY=VALUE"], num_args = 0..)]
     words: Vec<String>,
     /// Only packets that arrive at this interface [default: both directions]
@@ -53,7 +53,7 @@ pub struct BridgeSetArgs {
 enum BridgeAnswer {
     /// The change was made.
     Changed(LinkChanged),
-    /// It was not.
+    /// The change was not made.
     Refused {
         /// The reason.
         what: String,
@@ -63,7 +63,7 @@ enum BridgeAnswer {
 /// Why a bridge was not changed.
 #[derive(Debug, thiserror::Error)]
 enum BridgeUnchanged {
-    #[error("'{from}' is not one of its interfaces, {one} and {other}")]
+    #[error("'{from}' is not one of the bridge's interfaces, {one} and {other}")]
     OtherInterface {
         from: String,
         one: String,
@@ -71,7 +71,7 @@ enum BridgeUnchanged {
     },
     #[error(transparent)]
     Settings(#[from] UnchangedSettings),
-    #[error("its thread has ended, or does not respond: {0}")]
+    #[error("the bridge's thread has ended, or does not respond: {0}")]
     Thread(#[from] io::Error),
 }
 
@@ -82,7 +82,7 @@ pub fn run(args: BridgeSetArgs, output: &Output) -> Done {
         [bridge] => Some(bridge.as_str()),
         [] => None,
         _ => {
-            let what = "name one bridge at most, and settings such as delay=50ms";
+            let what = "name at most one bridge, and settings such as delay=50ms";
             return Err(Failure::usage(what).advise("see 'brunt bridge set --help'"));
         }
     };
@@ -105,7 +105,7 @@ pub fn run(args: BridgeSetArgs, output: &Output) -> Done {
     }
 }
 
-/// Where a bridge can be reached, and what was changed so far. Dropping it removes its files.
+/// The socket at which a bridge can be reached, and the changes so far. Dropping it removes the socket's files.
 pub struct BridgeControl {
     registry: Registry,
     name: String,
@@ -117,7 +117,7 @@ pub struct BridgeControl {
 }
 
 impl BridgeControl {
-    /// Reserves a name: the given one, or that of the interfaces with a number if others have it.
+    /// Reserves a name: the given one, or that of the interfaces, with a number appended if it is taken.
     ///
     /// # Errors
     /// The given name is in use or invalid, or the registry cannot be written.
@@ -162,8 +162,8 @@ impl BridgeControl {
         &self.log
     }
 
-    /// Answers the requests that arrived since the last call; `note` is called with each change and the time since 1970
-    /// at which it took effect.
+    /// Answers the requests that arrived since the last call; calls `note` with each change and when it took effect,
+    /// in time since 1970.
     pub fn answer(&mut self, bridge: &WireBridge, mut note: impl FnMut(&LinkChanged, Duration)) {
         while let Ok((socket, _)) = self.listener.accept() {
             // Ignore a client that disconnected or sends nothing.
@@ -212,7 +212,7 @@ impl Drop for BridgeControl {
     }
 }
 
-/// The time of day at a time of the monotonic clock in the recent past.
+/// Converts a recent time of the monotonic clock to the time of day.
 fn time_of_day(at: Nanos) -> SystemTime {
     SystemTime::now() - Clock::Monotonic.now().since(at)
 }

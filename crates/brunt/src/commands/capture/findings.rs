@@ -1,6 +1,6 @@
-//! Findings as they appear: printed, kept for metrics and the live page, and passed to a hook. The watching thread and
-//! the windows' thread report what they found; each kind is announced once per window. The one rule: nothing here
-//! delays a capture; a hook that is slow misses findings, which are counted.
+//! Findings as they appear: printed, kept for metrics and the live page, and passed to a hook. They are reported by
+//! the watching thread and by the windows' thread; each kind is announced once per window. The rule: nothing here
+//! delays a capture; a slow hook misses findings, which are counted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
@@ -19,25 +19,25 @@ use serde_json::{Value, json};
 
 use crate::cli::{Failure, Output};
 
-/// Findings kept for the live page.
+/// Maximum number of findings kept for the live page.
 const KEPT: usize = 50;
-/// Windows whose announced kinds are remembered; shares of others don't arrive any more.
+/// Number of windows whose announced kinds are remembered; findings for older windows no longer arrive.
 const WINDOWS_KEPT: usize = 4;
-/// Findings that wait for the hook.
+/// Maximum number of findings that wait for the hook.
 const WAITING: usize = 16;
-/// A hook is killed after this time.
+/// How long a hook may run before it is killed.
 const HOOK_TIME: Duration = Duration::from_secs(60);
-/// At the end of a capture, waiting findings may take this long.
+/// How long waiting findings may take at the end of a capture.
 const END_TIME: Duration = Duration::from_secs(10);
-/// Interval of checks whether a hook has ended.
+/// How often to check whether a hook has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A finding and when it appeared.
+/// A finding, and when it appeared.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Capture time, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// When its window began; `None` without windows.
+    /// Start of the window in which it appeared; `None` without windows.
     pub window_ns: Option<u64>,
     /// The finding.
     pub finding: Finding,
@@ -49,7 +49,7 @@ impl Found {
         date_time((self.time_ns / 1_000_000_000) as i64)
     }
 
-    /// As an object for programs.
+    /// The finding as a JSON object.
     pub fn json(&self) -> Value {
         json!({
             "time": self.time(),
@@ -62,36 +62,36 @@ impl Found {
     }
 }
 
-/// What has been found so far.
+/// The findings so far.
 #[derive(Clone, Debug, Default)]
 pub struct FoundSoFar {
-    /// The latest, oldest first.
+    /// The latest findings, oldest first.
     pub latest: VecDeque<Found>,
-    /// By kind: how often it was announced, and the last time, in nanoseconds since 1970.
+    /// For each kind: how often it was announced, and when it was last announced, in nanoseconds since 1970.
     pub kinds: BTreeMap<String, (u64, u64)>,
-    /// Runs of the hook; `None` without one.
+    /// Counts of hook runs; `None` without a hook.
     pub hook: Option<HookCounts>,
 }
 
-/// What became of the findings for the hook.
+/// What happened to the findings passed to the hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HookCounts {
-    /// Commands that were run.
+    /// Number of commands that were run.
     pub runs: u64,
-    /// Commands that failed, or were killed after a minute.
+    /// Number of commands that failed, or were killed after a minute.
     pub failed: u64,
-    /// Findings for which no command was run, because earlier ones had not ended.
+    /// Number of findings for which no command was run, because earlier commands had not ended.
     pub skipped: u64,
 }
 
-/// Announces findings; clones share it.
+/// Announces findings; clones share their state.
 #[derive(Clone)]
 pub struct FindingBoard(Arc<Board>);
 
 struct Board {
     state: Mutex<BoardState>,
     output: Output,
-    /// The live view shows them; lines would destroy its screen.
+    /// Set while the live view shows the findings, because printed lines would garble its screen.
     is_quiet: AtomicBool,
     hook: Option<Hook>,
 }
@@ -99,12 +99,13 @@ struct Board {
 #[derive(Default)]
 struct BoardState {
     found: FoundSoFar,
-    /// The kinds that each of the last windows had, oldest first: by their order, because a clock may be set back.
+    /// The kinds announced in each of the latest windows, in the order in which the windows appeared: timestamps may
+    /// go back when a clock is set back.
     announced: VecDeque<(Option<u64>, BTreeSet<String>)>,
 }
 
 impl BoardState {
-    /// The findings of kinds that this window didn't have yet.
+    /// The findings whose kinds have not been announced for this window.
     fn new_ones(&mut self, window_ns: Option<u64>, findings: &[Finding]) -> Vec<Finding> {
         let known = self.announced.iter().position(|(of, _)| *of == window_ns);
         let place = known.unwrap_or_else(|| {
@@ -121,7 +122,7 @@ impl BoardState {
 }
 
 impl FindingBoard {
-    /// A board that prints to `output` and runs a shell command for each finding.
+    /// Creates a board that prints to `output` and runs a shell command for each finding.
     ///
     /// # Errors
     /// A thread can't be started.
@@ -141,7 +142,7 @@ impl FindingBoard {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Prints nothing while the live view has the screen.
+    /// Stops printing while the live view has the screen.
     pub fn set_quiet(&self, is_quiet: bool) {
         self.0.is_quiet.store(is_quiet, Ordering::Relaxed);
     }
@@ -153,7 +154,7 @@ impl FindingBoard {
         }
     }
 
-    /// Announces the findings of kinds that this window didn't have yet.
+    /// Announces the findings whose kinds have not been announced for this window.
     pub fn add(&self, window_ns: Option<u64>, time_ns: u64, findings: &[Finding]) {
         let mut state = self.state();
         for finding in state.new_ones(window_ns, findings) {
@@ -186,7 +187,7 @@ impl FindingBoard {
         self.0.hook.is_some()
     }
 
-    /// What has been found so far.
+    /// The findings so far.
     pub fn so_far(&self) -> FoundSoFar {
         FoundSoFar {
             hook: self.0.hook.as_ref().map(Hook::counts),
@@ -194,7 +195,7 @@ impl FindingBoard {
         }
     }
 
-    /// Waits a while for the hook to run for the findings that wait. Returns its counts.
+    /// Waits up to [`END_TIME`] until the hook has run for all waiting findings. Returns the hook's counts.
     pub fn finish(&self) -> Option<HookCounts> {
         let hook = self.0.hook.as_ref()?;
         hook.finish();
@@ -202,7 +203,7 @@ impl FindingBoard {
     }
 }
 
-/// Runs a command for findings, one after the other, on its own thread.
+/// Runs a command for each finding, one after the other, on a separate thread.
 struct Hook {
     to: Mutex<Option<SyncSender<String>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -288,7 +289,7 @@ fn run_hooks(command: &str, from: &Receiver<String>, shared: &HookShared) {
 
 /// Runs the command once; `false` if it fails or takes too long.
 fn run_hook(command: &str, text: String, shared: &HookShared) -> bool {
-    // A separate process group: it is killed as a whole, and Ctrl-C ends only the capture.
+    // In a separate process group, which is killed as a whole; Ctrl-C ends only the capture.
     let child = Command::new("sh")
         .process_group(0)
         .args(["-c", command])
@@ -297,7 +298,8 @@ fn run_hook(command: &str, text: String, shared: &HookShared) -> bool {
         .stderr(Stdio::null())
         .spawn();
     let Ok(mut child) = child else { return false };
-    // A finding fits into the pipe's buffer (64 KiB), so this doesn't wait for the command, which need not read it.
+    // A finding fits into the pipe's buffer (64 KiB), so this never waits, even if the command doesn't read its
+    // input.
     if let Some(mut to) = child.stdin.take() {
         let _ = to.write_all(text.as_bytes());
     }
@@ -322,7 +324,7 @@ fn is_successful(child: &mut Child, shared: &HookShared) -> bool {
 mod tests {
     use super::*;
 
-    /// Also in a window before the others, after the clock was set back.
+    /// Each kind is announced once per window, even in an earlier window after the clock was set back.
     #[test]
     fn each_kind_is_announced_once_per_window() {
         let mut state = BoardState::default();

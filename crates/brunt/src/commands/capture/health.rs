@@ -1,6 +1,6 @@
-//! How a capture itself is doing: CPU time per stage, memory, bytes written, time in zstd and checksums. Read from
-//! `/proc` once per second by the watching thread. The one rule: no stage of the capture spends time per packet on
-//! counting for this; counters that would are estimated, and say so.
+//! How a capture itself is doing: CPU time per stage, memory, bytes written, time in zstd and checksums. The watching
+//! thread reads it from `/proc` once per second. The rule: no stage of the capture spends time per packet on these
+//! counters; those that would need it are estimated and labelled as estimates.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -13,26 +13,26 @@ use brunt_core::units::format_size;
 
 use super::picture::Picture;
 
-/// Blocks summed to measure what one costs.
+/// Number of blocks summed to measure the cost of one.
 const BLOCKS: u32 = 20_000;
 
-/// The state of the process.
+/// The state of the capture's process.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureHealth {
-    /// CPU time by stage since the start, as far as the system reports it.
+    /// CPU time per stage since the start, as far as the system reports it.
     pub cpu: BTreeMap<&'static str, Duration>,
     /// Resident memory.
     pub memory_bytes: Option<u64>,
     /// Bytes written to storage.
     pub written_bytes: Option<u64>,
-    /// Time in zstd, part of the writers' CPU time.
+    /// Time in zstd; included in the writers' CPU time.
     pub compression: Duration,
-    /// CPUs that each thread of a stage may use, as the kernel lists them.
+    /// CPUs on which the threads of each stage may run, in the kernel's list format.
     pub cpus: BTreeMap<&'static str, Vec<String>>,
 }
 
 impl CaptureHealth {
-    /// The state now.
+    /// The current state.
     pub fn now() -> CaptureHealth {
         CaptureHealth {
             cpu: cpu(),
@@ -44,7 +44,7 @@ impl CaptureHealth {
     }
 }
 
-/// Resident memory of this process.
+/// Resident memory of this process, in bytes.
 pub fn memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -73,7 +73,7 @@ fn stage(name: &str, is_main: bool) -> Option<&'static str> {
     })
 }
 
-/// The CPUs that this process's threads may use, by stage, in the order of their names.
+/// The CPUs on which the threads of each stage may run, in the order of the threads' names.
 pub fn cpus_by_stage() -> BTreeMap<&'static str, Vec<String>> {
     let mut threads = Vec::new();
     let process = std::process::id().to_string();
@@ -82,7 +82,7 @@ pub fn cpus_by_stage() -> BTreeMap<&'static str, Vec<String>> {
         .flatten()
         .flatten()
     {
-        // A thread may end while we look.
+        // A thread may end before its file is read.
         let Ok(status) = std::fs::read_to_string(task.path().join("status")) else {
             continue;
         };
@@ -105,7 +105,7 @@ pub fn cpus_by_stage() -> BTreeMap<&'static str, Vec<String>> {
     all
 }
 
-/// CPU time by stage since the start, in seconds.
+/// CPU time per stage since the start.
 pub fn cpu_s() -> BTreeMap<&'static str, f64> {
     let all = cpu().into_iter();
     all.map(|(stage, spent)| (stage, spent.as_secs_f64()))
@@ -120,7 +120,8 @@ fn cpu() -> BTreeMap<&'static str, Duration> {
     let process = std::process::id().to_string();
     for task in tasks.flatten() {
         let read = |file: &str| std::fs::read_to_string(task.path().join(file)).ok();
-        // schedstat begins with the time on a CPU in nanoseconds. A thread may end while we look.
+        // The first number in schedstat is the time on a CPU in nanoseconds. A thread may end before its file is
+        // read.
         let (Some(name), Some(times)) = (read("comm"), read("schedstat")) else {
             continue;
         };
@@ -133,7 +134,7 @@ fn cpu() -> BTreeMap<&'static str, Duration> {
             *all.entry(stage).or_default() += Duration::from_nanos(spent.unwrap_or(0));
         }
     }
-    // Including that of threads that have ended.
+    // The process's time includes threads that have ended.
     let process = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let process = Duration::try_from(process).unwrap_or_default();
     let known = all.values().sum();
@@ -141,7 +142,8 @@ fn cpu() -> BTreeMap<&'static str, Duration> {
     all
 }
 
-/// CPU time of the parsers that `blocks` checksums took: their number times the cost of one, measured at the first call.
+/// CPU time that the parsers spent on `blocks` checksums: their number times the cost of one, measured at the first
+/// call.
 pub fn checksum_time(blocks: u64) -> Duration {
     static BLOCK_NS: OnceLock<f64> = OnceLock::new();
     let block_ns = BLOCK_NS.get_or_init(|| {
@@ -156,7 +158,7 @@ pub fn checksum_time(blocks: u64) -> Duration {
     Duration::from_nanos((blocks as f64 * block_ns) as u64)
 }
 
-/// The figures for the trace.
+/// The row for the trace.
 pub fn row(picture: &Picture) -> TraceHealth {
     let health = &picture.health;
     let ns = |spent: Duration| spent.as_nanos() as u64;
@@ -181,7 +183,7 @@ pub fn row(picture: &Picture) -> TraceHealth {
     }
 }
 
-/// Labels and values for people; rates since an earlier picture.
+/// Labels and values for display; rates are computed from an earlier snapshot.
 pub fn facts(now: &Picture, before: &Picture) -> Vec<(String, String)> {
     let elapsed = (now.at_s - before.at_s).max(1e-3);
     let share = |now: Duration, before: Duration| {

@@ -1,4 +1,5 @@
-//! Metrics of a running capture. Counters start at zero with the capture; names end in their unit.
+//! Metrics of a running capture in the Prometheus format. Counters start at zero with the capture; names end in their
+//! unit.
 
 use brunt_capture::analysis::Quantiles;
 
@@ -21,13 +22,13 @@ pub fn page(picture: &Picture) -> String {
 
 fn ledger(page: &mut MetricsPage, picture: &Picture) {
     let glance = &picture.glance;
-    // The ledger's field names describe the counters.
+    // The field names of the ledger describe the counters.
     if let Ok(serde_json::Value::Object(ledger)) = serde_json::to_value(&glance.ledger) {
         for (name, value) in &ledger {
             let (Some(value), words) = (value.as_u64(), name.replace('_', " ")) else {
                 continue;
             };
-            // These are of the trace, and in a unit that Prometheus doesn't use.
+            // These fields are about the trace, and in a unit that Prometheus doesn't use.
             if name == "restart_gap_ns" {
                 continue;
             }
@@ -35,7 +36,7 @@ fn ledger(page: &mut MetricsPage, picture: &Picture) {
                 page.single(
                     "brunt_capture_calls_open",
                     MetricKind::Gauge,
-                    "Calls waiting for their reply.",
+                    "Calls waiting for a reply.",
                     value,
                 );
             } else {
@@ -62,7 +63,7 @@ fn live(page: &mut MetricsPage, picture: &Picture) {
     page.single(
         "brunt_capture_pool_waits_total",
         MetricKind::Counter,
-        "Number of times that no parcel was free.",
+        "Times that no parcel was free.",
         live.pool_waits,
     );
     page.single(
@@ -80,7 +81,7 @@ fn live(page: &mut MetricsPage, picture: &Picture) {
     page.single(
         "brunt_capture_messages_total",
         MetricKind::Counter,
-        "Parcels and queries that parsers handled.",
+        "Parcels and queries handled by the parsers.",
         picture.messages,
     );
     page.metric(
@@ -97,7 +98,7 @@ fn live(page: &mut MetricsPage, picture: &Picture) {
     }
 }
 
-/// Parts on their way to an object store: the waiting ones, and the counters.
+/// Parts being moved to an object store: the number waiting, and counters.
 fn moves(page: &mut MetricsPage, picture: &Picture) {
     let Ok(serde_json::Value::Object(counts)) = serde_json::to_value(picture.moves) else {
         return;
@@ -150,7 +151,7 @@ fn findings(page: &mut MetricsPage, picture: &Picture) {
         return;
     };
     let counters = [
-        ("runs", "Commands that were run for findings.", hook.runs),
+        ("runs", "Commands run for findings.", hook.runs),
         ("failed", "Commands for findings that failed.", hook.failed),
         (
             "skipped",
@@ -168,14 +169,14 @@ fn findings(page: &mut MetricsPage, picture: &Picture) {
     }
 }
 
-/// The capture's own health.
+/// The state of the capture itself.
 fn health(page: &mut MetricsPage, picture: &Picture) {
     let health = &picture.health;
     let name = "brunt_capture_cpu_seconds_total";
     page.metric(
         name,
         MetricKind::Counter,
-        "CPU time of the threads of each stage.",
+        "CPU time of the threads in each stage.",
     );
     for (stage, spent) in &health.cpu {
         page.sample(name, &[("stage", stage)], spent.as_secs_f64());
@@ -200,7 +201,7 @@ fn health(page: &mut MetricsPage, picture: &Picture) {
     let gauges = [
         (
             "ring_used_bytes",
-            "Bytes of packet rings that hold packets.",
+            "Bytes of the packet rings that hold packets.",
             Some(picture.live.ring_used_bytes),
         ),
         (

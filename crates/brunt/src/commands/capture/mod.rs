@@ -1,4 +1,4 @@
-//! `brunt capture`: reconstructs storage operations from packets, from files and from live interfaces.
+//! `brunt capture`: reconstructs storage operations from packets in files and on live interfaces.
 
 pub(super) mod findings;
 mod health;
@@ -48,7 +48,7 @@ pub struct Capture {
     #[arg(long = "for", value_name = "TIME", requires = "interfaces")]
     duration: Option<Span>,
 
-    /// Number of parser threads, which share the connections. On one core, 1 is the fastest for a file.
+    /// Number of parser threads, which share the connections. On a single core, 1 is the fastest for a file.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
 
@@ -70,17 +70,18 @@ pub struct Capture {
     )]
     ring: Size,
 
-    /// Rings per interface, which share its connections; use more if one core cannot keep up.
+    /// Number of rings per interface, which share its connections; use more if one core cannot keep up.
     #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "interfaces",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     rings: u16,
 
     /// Capture only packets from or to this port, filtered by the kernel (can be repeated, up to 32 times). By
-    /// default all packets are examined: RPC is recognised on any port.
+    /// default, all packets are examined: RPC is recognised on any port.
     #[arg(long = "port", value_name = "PORT", requires = "interfaces")]
     ports: Vec<u16>,
 
-    /// Maximum bytes captured per packet. Checksums need whole packets; file handles and names need 512 bytes.
+    /// Maximum number of bytes captured per packet. Checksums need whole packets; file handles and names need 512
+    /// bytes.
     #[arg(
         long,
         value_name = "SIZE",
@@ -111,7 +112,7 @@ pub struct Capture {
     #[arg(long, requires = "interfaces")]
     plain: bool,
 
-    /// Count each second of the clock as this many seconds: to test captures of weeks in minutes.
+    /// Treat each second as this many seconds: to test captures of weeks in minutes.
     #[arg(long, hide = true, value_name = "COUNT", default_value_t = 1, requires = "interfaces",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     faster: u32,
@@ -193,10 +194,10 @@ impl super::Subcommand for Capture {
 }
 
 impl Capture {
-    /// Options for the capture rings.
+    /// The options for the capture rings.
     ///
     /// # Errors
-    /// Some options exclude each other.
+    /// Checks that no incompatible options are combined.
     fn live_options(&self) -> Result<LiveOptions, Failure> {
         if self.ports.len() > brunt_capture::live::PORTS_MAX {
             return Err(Failure::usage(format!(
@@ -225,7 +226,7 @@ impl Capture {
                 "--source xdp cannot be combined with --port, --rings, --parsers ring or --hardware-times",
             )
             .advise(
-                "omit them: AF_XDP delivers all packets, through one socket per queue of the interface",
+                "omit these options: AF_XDP delivers all packets, through one socket per queue of the interface",
             ));
         }
         Ok(LiveOptions {
@@ -278,7 +279,7 @@ impl Capture {
             parcels: capture.parcels(),
         };
         let mut keeper = self.keep.start(workers, kind, output)?;
-        // Without recordings, only the analyses run: they need less of each packet.
+        // Without recordings, run only the analyses, which need less of each packet.
         let recorders = keeper.recorders();
         let analyses = analyze::analyses(&recorders, workers, selected);
         let (windows, sinks) = windows.start(analyses, context.clone())?;
@@ -311,7 +312,7 @@ impl Capture {
         }
         match trouble {
             Some(error) => {
-                Err(Failure::failed(error).advise("the report above covers everything before it"))
+                Err(Failure::failed(error).advise("the report above covers everything before that"))
             }
             None => Ok(()),
         }
@@ -340,18 +341,18 @@ impl Capture {
 
     fn note_end(&self, live: &LiveReport, output: &Output) {
         output.note(format_args!(
-            "the kernel delivered {} packets, {} of which did not fit into the ring; times are {}",
+            "the kernel delivered {} packets, {} of which did not fit into the ring; timestamps are {}",
             live.counters.offered,
             live.counters.dropped,
             match (self.source == Origin::Xdp, live.counters.hardware_times) {
-                (true, _) => "taken when they were read",
+                (true, _) => "taken when packets were read",
                 (false, 0) => "the kernel's",
                 (false, _) => "the network card's",
             }
         ));
         if live.card_losses > 0 {
             output.note(format_args!(
-                "the interfaces lost {} packets before the ring saw them (`ethtool -G` gives a card more buffers)",
+                "the interfaces lost {} packets before they reached the ring (`ethtool -G` gives a card more buffers)",
                 live.card_losses
             ));
         }
@@ -359,7 +360,7 @@ impl Capture {
 }
 
 impl Capture {
-    /// Captures into one sink per parser until the user or a condition ends the capture.
+    /// Captures into one sink per parser, until the user or a condition ends the capture.
     fn run_live<S: Sink + Analysed + Send + 'static>(
         &self,
         run: LiveRun<'_>,
@@ -401,14 +402,14 @@ impl Capture {
     }
 }
 
-/// What runs during a live capture.
+/// What a live capture needs while it runs.
 struct LiveRun<'a> {
     capture: LiveCapture,
     keeper: &'a Keeper,
     watch: Watch,
     dropped: &'a AtomicU64,
     places: &'a LivePlaces,
-    /// The resources used by the capture at its end.
+    /// The resources used by the capture, set when it ends.
     used: &'a RefCell<Value>,
 }
 

@@ -1,5 +1,5 @@
-//! The live page of a capture (`--serve`): the watching thread's latest picture as a report that the browser loads again
-//! every few seconds. The one rule: pages are made on the server's thread, from a copy.
+//! The live page of a capture (`--serve`): the watching thread's latest snapshot as a report that the browser reloads
+//! every few seconds. The rule: pages are rendered on the server's thread, from a copy of the snapshot.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use super::health::{self, facts};
 use super::picture::Picture;
 
-/// The timeline covers this many seconds.
+/// Length of the timeline in seconds.
 const SECONDS: usize = 600;
 /// Seconds between updates.
 const REFRESH_S: u32 = 3;
 
-/// What the live page shows.
+/// The data shown on the live page.
 #[derive(Clone, Default)]
 pub struct LiveState {
     /// The interfaces.
@@ -29,12 +29,12 @@ pub struct LiveState {
     started_ns: u64,
     now: Picture,
     before: Picture,
-    /// Rates of the last minutes, oldest first.
+    /// Rates during the last minutes, oldest first.
     intervals: VecDeque<IntervalRow>,
 }
 
 impl LiveState {
-    /// Nothing yet of these interfaces.
+    /// A page for these interfaces without any data yet.
     pub fn of(name: String) -> LiveState {
         let started = SystemTime::now().duration_since(UNIX_EPOCH);
         LiveState {
@@ -44,7 +44,7 @@ impl LiveState {
         }
     }
 
-    /// Adds a picture.
+    /// Adds a snapshot.
     pub fn add(&mut self, picture: &Picture) {
         self.before = std::mem::replace(&mut self.now, picture.clone());
         let (now, before) = (&self.now.glance, &self.before.glance);
@@ -67,7 +67,8 @@ impl LiveState {
     pub fn html(&self) -> String {
         let covers = match self.now.glance.window_ns {
             Some(from_ns) => format!(
-                "Files and clients are those of the window that began {}; everything else is since the start.",
+                "Files and clients are those of the window that began {}; all other figures cover the \
+                 time since the start.",
                 date_time((from_ns / 1_000_000_000) as i64)
             ),
             None => "Since the start of the capture.".into(),
@@ -95,7 +96,7 @@ impl LiveState {
         brunt_report::html::render(&live(&self.report(), &source, &page))
     }
 
-    /// The same figures for programs.
+    /// The same data as JSON.
     pub fn json(&self) -> String {
         let Ok(Value::Object(mut state)) = serde_json::to_value(self.report()) else {
             return "{}".into();
@@ -187,7 +188,7 @@ fn operation_row(of: &brunt_capture::analysis::OperationGlance) -> OperationRow 
     }
 }
 
-/// The heaviest entries; there may be others.
+/// The heaviest entries; the list may be incomplete.
 fn ranking(top: impl Iterator<Item = (String, HotLoad)>) -> Ranking {
     let top: Vec<HotRow> = top
         .map(|(name, load)| HotRow {

@@ -9,7 +9,7 @@ use super::health::CaptureHealth;
 /// A snapshot of the capture.
 #[derive(Clone, Debug, Default)]
 pub struct Picture {
-    /// Seconds since the start.
+    /// Seconds since the start of the capture.
     pub at_s: f64,
     /// What the parsers have seen.
     pub glance: CaptureGlance,
@@ -19,10 +19,10 @@ pub struct Picture {
     pub queued: Vec<u32>,
     /// Messages handled by the parsers.
     pub messages: u64,
-    /// Parts on their way to an object store; `None` if they stay here.
+    /// Parts being moved to an object store; `None` if they stay on this machine.
     pub moves: Option<MoveCounts>,
     /// Findings so far.
     pub found: FoundSoFar,
-    /// How the capture itself is doing.
+    /// The state of the capture itself.
     pub health: CaptureHealth,
 }

@@ -1,7 +1,8 @@
-//! CPUs for the threads of a live capture, and how packets are distributed to parsers: the options, and what was used.
+//! CPUs for the threads of a live capture, and how packets are distributed to parsers: the options, and what was
+//! actually used.
 //!
-//! The rule: lists of CPUs are checked before the capture begins, and the report has what the kernel granted, not what was
-//! requested.
+//! The rule: lists of CPUs are checked before the capture begins, and the report shows what the kernel granted, not
+//! what was requested.
 
 use brunt_capture::{CpuList, ParserPlaces, Placement, pin_thread, thread_cpus};
 use serde_json::{Value, json};
@@ -9,11 +10,11 @@ use serde_json::{Value, json};
 use super::health;
 use crate::cli::{Failure, Output};
 
-/// Placement of threads.
+/// Options for the placement of threads.
 #[derive(clap::Args, Clone)]
 #[command(next_help_heading = "Placement and pipelines")]
 pub struct PlaceArgs {
-    /// CPUs of the parser threads.
+    /// Where the parser threads run.
     #[arg(
         long,
         value_name = "WHERE",
@@ -22,12 +23,13 @@ pub struct PlaceArgs {
     )]
     placement: ParserPlacement,
 
-    /// CPUs of the thread that reads the packet rings: numbers and ranges such as 0-3,8, or NUMA nodes such as node1. The
-    /// kernel allocates the rings there.
+    /// CPUs of the thread that reads the packet rings: numbers and ranges such as 0-3,8, or NUMA nodes such as node1.
+    /// The kernel allocates the rings on the same node.
     #[arg(long, value_name = "CPUS", requires = "interfaces")]
     ring_cpus: Option<CpuList>,
 
-    /// CPUs of the parsers, which take turns on them, in place of --placement: each on one CPU, or anywhere on one node.
+    /// CPUs of the parsers, instead of --placement: parsers are assigned to the entries in turn, each to one CPU or
+    /// to all CPUs of one node.
     #[arg(
         long,
         value_name = "CPUS",
@@ -36,7 +38,7 @@ pub struct PlaceArgs {
     )]
     parser_cpus: Option<CpuList>,
 
-    /// How parsers share the packets.
+    /// How packets are distributed to parsers.
     #[arg(
         long,
         value_name = "HOW",
@@ -51,7 +53,7 @@ pub struct PlaceArgs {
 enum ParserPlacement {
     /// Any CPU; parsers move away from busy ones. Best if the machine also does other work.
     Anywhere,
-    /// Each on the CPUs of one NUMA node, filling one node before the next.
+    /// Each on the CPUs of one NUMA node; one node is filled before the next.
     Node,
     /// Each on a separate CPU.
     Core,
@@ -60,10 +62,11 @@ enum ParserPlacement {
 /// `--parsers`.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
 enum ParserShare {
-    /// By connection: the reader looks into each packet's headers.
+    /// By connection: the reader examines the headers of each packet.
     Flow,
-    /// One parser for each of --rings: the kernel has shared the connections among the rings, so the reader doesn't look
-    /// into packets. Not for VXLAN and GENEVE, where the two directions of a connection may get different rings.
+    /// One parser for each of --rings: the kernel has already distributed the connections to the rings, so the reader
+    /// doesn't examine packets. Not suitable for VXLAN and GENEVE, where the two directions of a connection may
+    /// arrive in different rings.
     Ring,
 }
 
@@ -77,10 +80,10 @@ impl From<ParserPlacement> for Placement {
     }
 }
 
-/// Sets of CPUs, one for each place.
+/// The sets of CPUs in a list, one per entry.
 pub type CpuSets = Vec<Vec<usize>>;
 
-/// The CPUs of a list; empty without one.
+/// The CPUs in a list; empty without a list.
 pub fn resolve(option: &str, list: Option<&CpuList>) -> Result<CpuSets, Failure> {
     let sets = list.map(CpuList::resolve).transpose();
     let sets = sets.map_err(|error| Failure::usage(format!("{option}: {error}")))?;
@@ -90,13 +93,13 @@ pub fn resolve(option: &str, list: Option<&CpuList>) -> Result<CpuSets, Failure>
 /// Where the threads of a capture run.
 pub struct LivePlaces {
     reader: Vec<usize>,
-    /// Of the parsers.
+    /// The CPUs of the parsers.
     pub parsers: ParserPlaces,
 }
 
 impl LivePlaces {
-    /// Opens the rings on their CPUs: the kernel allocates them on the node of the thread that asks. Then the thread is
-    /// where it was, because those that it starts inherit its CPUs.
+    /// Opens the rings on their CPUs: the kernel allocates them on the calling thread's node. Then restores the
+    /// thread's CPUs, because the threads that it starts inherit them.
     pub fn open<T>(&self, open: impl FnOnce() -> T) -> T {
         let before = thread_cpus();
         pin_thread(&self.reader);
@@ -107,10 +110,11 @@ impl LivePlaces {
         opened
     }
 
-    /// Moves the calling thread, which reads the rings, to its CPUs. All other threads have been started.
+    /// Moves the calling thread, which reads the rings, to its CPUs. Called after all other threads have been
+    /// started.
     pub fn pin_reader(&self, output: &Output) {
         if !pin_thread(&self.reader) {
-            output.note("the kernel refused --ring-cpus: the rings are read on any CPU");
+            output.note("the kernel rejected --ring-cpus: the rings are read on any CPU");
         }
     }
 }
@@ -132,13 +136,13 @@ impl PlaceArgs {
         match workers {
             1 => Ok(usize::from(rings)),
             _ => Err(Failure::usage(format!(
-                "--parsers ring starts one parser for each of {rings} rings, not {workers}"
+                "--parsers ring starts one parser for each of the {rings} rings, not {workers}"
             ))
             .advise("set --rings to the number of parsers, or omit --workers")),
         }
     }
 
-    /// Checks the lists.
+    /// Checks the CPU lists.
     pub fn resolve(&self) -> Result<LivePlaces, Failure> {
         let parsers = resolve("--parser-cpus", self.parser_cpus.as_ref())?;
         Ok(LivePlaces {
@@ -150,7 +154,7 @@ impl PlaceArgs {
         })
     }
 
-    /// The capture's current resources, for its report.
+    /// The resources used by the capture so far, for its report.
     pub fn used(&self, workers: usize, rings: u16) -> Value {
         json!({
             "parsers": workers,

@@ -17,7 +17,7 @@ use ratatui::widgets::{Block, Paragraph, Row, Table};
 use super::picture::Picture;
 use crate::cli::Output;
 
-/// Without a terminal, print every tenth snapshot: a line every ten seconds.
+/// Without a terminal, print every tenth snapshot: one line every ten seconds.
 const LINE_EVERY: u32 = 10;
 /// Findings shown.
 const FOUND_MAX: usize = 3;
@@ -32,7 +32,7 @@ pub struct View {
 }
 
 impl View {
-    /// Takes over the terminal's screen if there is a terminal and plain lines were not requested.
+    /// Takes over the screen if there is a terminal and plain lines were not requested.
     pub fn new(plain: bool, output: &Output) -> View {
         let wanted = !plain && !output.is_json() && std::io::stdout().is_terminal();
         let terminal = wanted.then(ratatui::try_init).and_then(Result::ok);
@@ -44,7 +44,7 @@ impl View {
         }
     }
 
-    /// Whether it has taken over the screen.
+    /// Whether the view has taken over the screen.
     pub fn has_screen(&self) -> bool {
         self.terminal.is_some()
     }
@@ -53,7 +53,7 @@ impl View {
     pub fn show(&mut self, picture: &Picture) {
         self.shown += 1;
         if let Some(terminal) = &mut self.terminal {
-            // Clears notes printed since, for example about a full disk.
+            // Clears notes printed since the last snapshot, for example about a full disk.
             if self.shown.is_multiple_of(LINE_EVERY) {
                 let _ = terminal.clear();
             }
@@ -208,7 +208,7 @@ fn draw(frame: &mut Frame<'_>, now: &Picture, before: &Picture) {
     ledger_block(frame, ledger, now);
 }
 
-/// The latest findings.
+/// Lines for the latest findings.
 fn findings_block(frame: &mut Frame<'_>, area: Rect, now: &Picture) {
     let latest = now.found.latest.iter().rev().take(FOUND_MAX);
     let lines = latest.map(|found| Line::from(format!("{} {}", found.time(), found.finding.text)));
@@ -258,7 +258,7 @@ fn operations_table(
     frame.render_widget(Table::new(rows, widths).header(header), area);
 }
 
-/// Losses and queue lengths.
+/// Lines about losses and queue lengths.
 fn ledger_block(frame: &mut Frame<'_>, area: Rect, now: &Picture) {
     let (l, c) = (&now.glance.ledger, &now.live.counters);
     let lines = [
@@ -274,11 +274,11 @@ fn ledger_block(frame: &mut Frame<'_>, area: Rect, now: &Picture) {
             format_size(now.glance.kept_bytes)
         ),
         format!(
-            "calls   {} seen, {} open, {} timed out; {} replies without call",
+            "calls   {} seen, {} open, {} timed out; {} replies without a call",
             l.calls, l.calls_open, l.calls_timed_out, l.replies_unmatched
         ),
         format!(
-            "backlog {:?} parcels by parser; pool exhausted {} times",
+            "backlog {:?} parcels per parser; pool exhausted {} times",
             now.queued, now.live.pool_waits
         ),
     ];
@@ -300,7 +300,7 @@ fn hot(name: &str, load: &HotLoad, before: Option<HotLoad>, seconds: f64) -> Row
     let before = before.unwrap_or_default();
     let operations = load.operations.saturating_sub(before.operations) as f64 / seconds;
     let moved = load.bytes.saturating_sub(before.bytes) as f64 / seconds;
-    // Paths differ at the end, so keep that part.
+    // Paths differ at the end, so keep the end.
     let count = name.chars().count();
     let name: String = name.chars().skip(count.saturating_sub(50)).collect();
     Row::new([

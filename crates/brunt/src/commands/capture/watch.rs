@@ -1,4 +1,4 @@
-//! Polls the parsers of a capture and shows their state on the terminal, as lines, as metrics and on a page, and announces
+//! Polls the parsers of a capture, shows their state (on the terminal, as metrics and on a page), and announces
 //! findings. Runs on a separate thread, so that the packet reader never waits for it.
 
 use std::net::SocketAddr;
@@ -23,25 +23,25 @@ use crate::metrics::{MetricsServer, serve};
 
 /// Interval between polls of the parsers.
 const EVERY: Duration = Duration::from_secs(1);
-/// One in this many polls also asks for findings, which take a few milliseconds of a parser.
+/// Every how many polls to ask for findings, too: that takes a parser a few milliseconds.
 const FINDINGS_EVERY: u64 = 5;
 
-/// Where a capture is shown besides the terminal.
+/// Where to show a capture, besides the terminal.
 pub struct WatchOptions<'a> {
-    /// Address of the metrics.
+    /// Address at which to serve metrics.
     pub metrics: Option<SocketAddr>,
-    /// Address of the live page.
+    /// Address at which to serve the live page.
     pub serve: Option<SocketAddr>,
     /// Print lines instead of the live view.
     pub plain: bool,
-    /// Where findings are announced.
+    /// The board on which findings are announced.
     pub board: &'a FindingBoard,
     /// The interfaces.
     pub name: String,
 }
 
 enum News {
-    /// A new round, with the reader's figures.
+    /// A new poll, with the reader's figures.
     Round {
         at_s: f64,
         live: LiveReport,
@@ -51,7 +51,7 @@ enum News {
     },
     /// What a parser has seen.
     Seen(usize, Box<CaptureGlance>),
-    /// The trace that stores how the capture is doing.
+    /// The status of the trace in which to store the capture's health.
     Trace(TraceStatus),
 }
 
@@ -66,10 +66,10 @@ pub struct Watch {
     page: Option<HttpServer>,
 }
 
-/// What the servers show.
+/// The data that the servers show.
 struct WatchShown {
     metrics: Mutex<String>,
-    /// Only with a live page.
+    /// Present only if a live page is served.
     live: Option<Mutex<LiveState>>,
 }
 
@@ -147,7 +147,7 @@ impl Watch {
             messages: snapshot.messages(),
             moves,
         };
-        // The view may have ended; the capture continues.
+        // The view may have ended; the capture continues without it.
         let _ = news.send(round);
         self.polls += 1;
         let with_findings = self.polls.is_multiple_of(FINDINGS_EVERY);
@@ -209,7 +209,7 @@ struct Viewer {
     output: Output,
     board: FindingBoard,
     shown: Arc<WatchShown>,
-    /// The current window, and the counters when it began.
+    /// The current window, and the counters at its start.
     before_window: (Option<u64>, Ledger),
     trace: Option<TraceStatus>,
 }
@@ -228,8 +228,8 @@ impl Viewer {
                     messages,
                     moves,
                 }) => {
-                    // Take over the screen only once the capture runs: earlier messages stay readable and don't appear
-                    // below the first snapshot.
+                    // Take over the screen only once the capture runs, so that earlier messages stay readable and
+                    // don't appear below the first snapshot.
                     let view = || view::View::new(self.plain, &self.output);
                     let view = self.view.get_or_insert_with(view);
                     self.board.set_quiet(view.has_screen());
@@ -244,7 +244,8 @@ impl Viewer {
                 }
                 Ok(News::Seen(index, glance)) => {
                     glances[index] = Some(glance);
-                    // Show it only when all parsers have answered: rates of only some would be wrong.
+                    // Show a snapshot only when all parsers have answered: with some missing, the rates would be
+                    // wrong.
                     if glances.iter().all(Option::is_some) {
                         let mut all = CaptureGlance::default();
                         glances
@@ -280,7 +281,7 @@ impl Viewer {
         self.view.iter_mut().for_each(|view| view.show(picture));
     }
 
-    /// Announces the parsers' findings, and losses that only the rings can see.
+    /// Announces the parsers' findings, and losses that only the rings can detect.
     fn announce(&mut self, glance: &CaptureGlance) {
         if self.before_window.0 != glance.window_ns {
             self.before_window = (glance.window_ns, glance.ledger.clone());

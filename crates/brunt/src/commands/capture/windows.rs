@@ -1,6 +1,6 @@
-//! Reports on a capture's windows: when one ends, its report is written as JSON, as a page and as rows of tables, on the
-//! thread that collects windows. The one rule: a window that could not be written is counted and makes the command fail
-//! at its end, but ends neither the capture nor its report.
+//! Reports on a capture's windows: when a window ends, its report is written as JSON, as a page and as rows of
+//! tables, on the thread that collects windows. The rule: a window that could not be written is counted and makes the
+//! command fail at its end, but ends neither the capture nor the capture's report.
 
 use std::fs::File;
 use std::io::Write;
@@ -24,17 +24,17 @@ use crate::cli::{Failure, Output};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Windows of a capture, and what to do with findings.
+/// Options for windows, and for what to do with findings.
 #[derive(clap::Args, Clone, Default)]
 #[command(next_help_heading = "Windows and findings")]
 pub struct WindowArgs {
-    /// Also report on each window of this length, such as 1h or 1d: findings, hot files, clients and rates start afresh
-    /// with each. Windows begin at multiples of their length since 1970 (UTC).
+    /// Also report on each window of this length, such as 1h or 1d: findings, hot files, clients and rates start from
+    /// zero in each window. Windows begin at multiples of their length since 1970 (UTC).
     #[arg(long, value_name = "TIME")]
     window: Option<Span>,
 
-    /// Write each window's report to this folder when it ends, as JSON and as a page, and its figures as tables for
-    /// `brunt sql`. A capture started again with the same folder continues there and states the gap.
+    /// Write each window's report to this folder when the window ends, as JSON and as a page, and its figures as
+    /// tables for `brunt sql`. A capture restarted with the same folder continues there and reports the gap.
     #[arg(long, value_name = "DIR", requires = "window")]
     reports: Option<PathBuf>,
 
@@ -44,12 +44,12 @@ pub struct WindowArgs {
     on_finding: Option<String>,
 }
 
-/// What the windows of a running capture know about it.
+/// Facts about the running capture that its windows need.
 #[derive(Clone)]
 pub struct WindowContext {
-    /// The file or the interfaces.
+    /// Name of the file or of the interfaces.
     pub name: String,
-    /// Where findings are announced.
+    /// The board on which findings are announced.
     pub board: FindingBoard,
     /// Packets that the rings have dropped so far.
     pub dropped: Arc<AtomicU64>,
@@ -69,30 +69,30 @@ struct Outcome {
     error: Option<String>,
 }
 
-/// Windows of a capture that has not started, and the tables for their figures.
+/// The windows of a capture that has not started, and the tables for their figures.
 pub struct OpenWindows {
     width: Option<Span>,
     folder: Option<PathBuf>,
     tables: Option<WindowTables>,
 }
 
-/// The end of a capture's windows.
+/// What remains when a capture's windows have ended.
 pub struct WindowsEnd {
     /// The analyses of the whole capture.
     pub analysis: Analysis,
-    /// Additions to its report.
+    /// Additions to the capture's report.
     pub extra: Vec<(&'static str, Value)>,
     /// Set if a window's report could not be written.
     pub failure: Option<Failure>,
 }
 
 impl WindowArgs {
-    /// A board for the findings.
+    /// Creates the board for the findings.
     pub fn board(&self, output: &Output) -> Result<FindingBoard, Failure> {
         FindingBoard::new(self.on_finding.as_deref(), output)
     }
 
-    /// Whether any option was given.
+    /// Whether any of these options was given.
     pub fn is_used(&self) -> bool {
         self.window.is_some() || self.on_finding.is_some()
     }
@@ -100,7 +100,7 @@ impl WindowArgs {
     /// Checks the options and opens the tables, before anything else is created.
     pub fn open(&self, output: &Output) -> Result<OpenWindows, Failure> {
         if self.window.is_some_and(|width| width.0.as_secs() < 1) {
-            return Err(Failure::usage("--window is at least 1s"));
+            return Err(Failure::usage("--window must be at least 1s"));
         }
         let tables = self.reports.as_deref().map(WindowTables::open).transpose();
         let tables = tables.map_err(|error| {
@@ -121,7 +121,7 @@ impl WindowArgs {
 }
 
 impl OpenWindows {
-    /// Starts collecting windows, if they are wanted. Returns the parsers' sinks.
+    /// Starts collecting windows if requested. Returns the parsers' sinks.
     pub fn start(
         self,
         analyses: Vec<Analysis>,
@@ -184,7 +184,7 @@ impl CaptureWindows {
             end.extra.push(("hook", counts));
             if hook.failed + hook.skipped > 0 {
                 board.note(format_args!(
-                    "the command of --on-finding failed {} of {} times, and {} findings were skipped",
+                    "the --on-finding command failed {} of {} times, and {} findings were skipped",
                     hook.failed, hook.runs, hook.skipped
                 ));
             }
@@ -248,7 +248,7 @@ impl Reporter {
             .as_ref()
             .and_then(WindowTables::continues_after_ns);
         let gap_ns = gap_ns.map(|before_ns| report.start_ns.saturating_sub(before_ns));
-        // Before the files: a window with files has rows.
+        // Write the rows before the files, so that every window that has files also has rows.
         if let Some(tables) = &mut self.tables {
             tables.write(window, report, facts)?;
         }
@@ -286,7 +286,7 @@ fn gap_text(gap_ns: u64) -> String {
     )
 }
 
-/// The name of a window's files without extension; another part of the same window gets a number.
+/// The name of a window's files, without extension; further parts of the same window get a number.
 fn file_name(folder: &Path, from_ns: u64) -> String {
     let time = date_time((from_ns / SECOND_NS) as i64);
     let name = time
@@ -299,7 +299,7 @@ fn file_name(folder: &Path, from_ns: u64) -> String {
     names.find(is_free).expect("the numbers do not end")
 }
 
-/// Writes a file, which has its name once it is complete and synced.
+/// Writes a file; it gets its final name once it is complete and synced.
 fn put(path: &Path, text: &str) -> Result<(), LakeError> {
     let open = path.with_extension("open");
     let write = || {
@@ -321,7 +321,7 @@ fn span_text(window: &CaptureWindow) -> String {
     format!("{} from {from}", format_duration(width))
 }
 
-/// A window in a line.
+/// A window's report as a line of text.
 fn line(window: &CaptureWindow, report: &Report, facts: &WindowFacts) -> String {
     let errors: u64 = report.by_operation.iter().map(|row| row.errors).sum();
     let rate = report.operations_per_s.unwrap_or(0.0);

@@ -1,4 +1,5 @@
-//! The checks: one function and one line of [`CHECKS`] each. Pure functions from readings and trials to a diagnosis.
+//! The checks: one function and one line in [`CHECKS`] each. They are pure functions from readings and trials to a
+//! diagnosis.
 
 use super::groups;
 use super::machine::Machine;
@@ -35,19 +36,19 @@ pub const CHECKS: &[Check] = &[
     linking,
 ];
 
-/// Above this, the clock isn't read in user space.
+/// Reading the clock takes longer than this only if it isn't read in user space.
 const CLOCK_NS_MAX: f64 = 200.0;
-/// Thresholds for the share of processor time taken by other virtual machines.
+/// Thresholds for the share of processor time used by other virtual machines.
 const STOLEN_NOTE: f64 = 0.005;
 const STOLEN_BAD: f64 = 0.05;
-/// Wake-up latencies above this make an open loop late.
+/// With wake-up latencies above this, an open loop sends late.
 const WAKEUP_NOTE_US: f64 = 1_000.0;
 const WAKEUP_BAD_US: f64 = 20_000.0;
-/// Threshold for the mean slowdown of the fixed piece of work, compared with its best time.
+/// Threshold for the mean slowdown of the fixed piece of work relative to its best time.
 const WORK_NOTE: f64 = 0.10;
-/// Memory locked by the registered buffers of eight workers, 8 MiB each.
+/// Memory locked for the registered buffers of eight workers, 8 MiB each.
 const LOCKED_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
-/// Open files and connections of a large experiment.
+/// Open files and connections that a large experiment needs.
 const OPEN_FILES: f64 = 4096.0;
 
 fn clock(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
@@ -64,7 +65,7 @@ fn clock(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
     let diagnosis = Diagnosis::new("clock", if slow { Bad } else { Good }, source.clone());
     let diagnosis = match trials.clock_ns {
         Some(nanos) => diagnosis.costs(format!(
-            "{nanos:.0} ns for each reading; a run reads it twice for each batch"
+            "{nanos:.0} ns per reading; a run reads the clock twice per batch"
         )),
         None => diagnosis,
     };
@@ -133,7 +134,8 @@ fn wakeups(_: &Machine, trials: &Trials) -> Option<Diagnosis> {
         _ => Good,
     };
     let found = format!(
-        "a sleeping thread wakes up {:.0} us late, {:.0} us at worst; a fixed piece of work takes {:.0} % longer than at best",
+        "a sleeping thread wakes up {:.0} us late on average, {:.0} us at worst; a fixed piece of \
+         work takes {:.0} % longer than its best time",
         noise.wakeup_mean_us,
         noise.wakeup_max_us,
         uneven * 100.0
@@ -142,8 +144,11 @@ fn wakeups(_: &Machine, trials: &Trials) -> Option<Diagnosis> {
     Some(match fitness {
         Good => diagnosis,
         _ => diagnosis
-            .costs("the machine itself may cause differences of that size between two measurements")
-            .advise("end other programs, isolate processors (isolcpus=), or repeat until it averages out (precision = \"5%\")"),
+            .costs("two measurements may differ by that much because of the machine alone")
+            .advise(
+                "end other programs, isolate processors (isolcpus=), or repeat runs until the \
+             noise averages out (precision = \"5%\")",
+            ),
     })
 }
 
@@ -165,7 +170,7 @@ fn other_load(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     Some(match fitness {
         Good => diagnosis,
         _ => diagnosis
-            .costs("workers and target share processors with these")
+            .costs("workers and target share the processors with these tasks")
             .advise("find them with top -o %CPU; wait until the load is below a fifth of the processors"),
     })
 }
@@ -218,7 +223,7 @@ fn turbo(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     Some(match off {
         true => Diagnosis::new("turbo", Good, "off"),
         false => Diagnosis::new("turbo", Note, "on")
-            .costs("the frequency falls when the processor gets warm: later runs are slower than earlier ones")
+            .costs("the frequency falls when the processor gets hot: later runs are slower than earlier ones")
             .advise("echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo, where comparisons matter more than speed"),
     })
 }
@@ -228,7 +233,7 @@ fn threads_of_a_core(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     Some(match active {
         false => Diagnosis::new("hyper-threading", Good, "off"),
         true => Diagnosis::new("hyper-threading", Note, "on")
-            .costs("two workers on one core get about 60 % each")
+            .costs("two workers on one core reach about 60 % of their speed each")
             .advise("keep workers and target on separate cores (cores = … in the experiment), or echo off | sudo tee \
                      /sys/devices/system/cpu/smt/control"),
     })
@@ -268,7 +273,7 @@ fn huge_pages(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
     let diagnosis = Diagnosis::new("huge pages", fitness, format!("transparent: {chosen}"));
     let diagnosis = match trials.page_ns {
         Some(nanos) => diagnosis.costs(format!(
-            "{nanos:.0} ns for the first touch of 4 KiB; memory: targets pay it once for each page"
+            "{nanos:.0} ns for the first touch of 4 KiB; memory: targets pay this once per page"
         )),
         None => diagnosis,
     };
@@ -295,7 +300,7 @@ fn swap(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     Some(match used > 0.01 * available {
         true => Diagnosis::new("swap", Note, format!("{:.0} MiB in use", used / 1024.0))
             .costs("reading a page back from swap takes as long as a disk access")
-            .advise("sudo swapoff -a && sudo swapon -a, or use less memory: for targets"),
+            .advise("sudo swapoff -a && sudo swapon -a, or use less memory for memory: targets"),
         false => Diagnosis::new("swap", Good, "hardly in use"),
     })
 }
@@ -347,7 +352,7 @@ fn rings(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
     }
     let why = refused.unwrap_or_else(|| "sysctl kernel.io_uring_disabled is not 0".to_string());
     let diagnosis = Diagnosis::new("io_uring", Note, why)
-        .costs("threads send the requests, with at least one system call each");
+        .costs("requests are sent by threads, with at least one system call each");
     Some(match disabled {
         true => diagnosis.advise("sudo sysctl -w kernel.io_uring_disabled=0"),
         false => diagnosis.advise("in a container, run it with --security-opt seccomp=unconfined"),
@@ -385,7 +390,7 @@ fn tunnels(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     Some(match machine.exists("/dev/net/tun") {
         true => Diagnosis::new("/dev/net/tun", Good, "there"),
         false => Diagnosis::new("/dev/net/tun", Bad, "missing")
-            .costs("no links between hosts of a lab")
+            .costs("no links between lab hosts")
             .advise("sudo modprobe tun; in a container, --device /dev/net/tun"),
     })
 }
@@ -395,7 +400,7 @@ fn kernel(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     let features = [
         (
             (5, 11),
-            "waiting for completions with a time-out takes a separate request",
+            "waiting for completions with a timeout needs a separate request",
         ),
         (
             KERNEL_MIN,
@@ -435,12 +440,13 @@ fn task_clock(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     Some(match machine.exists("/proc/self/schedstat") {
         true => Diagnosis::new("schedstat", Good, "reported by the kernel"),
         false => Diagnosis::new("schedstat", Note, "not reported by the kernel")
-            .costs("processor time of processes is known only to a hundredth of a second")
+            .costs("the processor time of processes is only known to a hundredth of a second")
             .advise("use a kernel with CONFIG_SCHED_INFO"),
     })
 }
 
-/// The host name services (nsswitch.conf(5)) built into a static program, because they are part of the C library.
+/// The host name services (nsswitch.conf(5)) that a static program can use, because they are built into the C
+/// library.
 const BUILT_IN: [&str; 2] = ["files", "dns"];
 
 fn linking(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
@@ -476,7 +482,7 @@ mod tests {
     use super::*;
     use brunt_result::noise::MachineNoise;
 
-    /// A machine without problems.
+    /// A machine without any problems.
     const FIT: &[(&str, &str)] = &[
         (
             "sys/devices/system/clocksource/clocksource0/current_clocksource",
@@ -545,7 +551,7 @@ mod tests {
         assert!(found.len() >= 15, "{}", found.len());
     }
 
-    /// Each problem is found by its check, which gives advice; no other check reports anything.
+    /// Each problem is found by its check, which gives advice, while no other check reports anything.
     #[test]
     fn each_problem_is_found_with_advice() {
         let check = |path: &str, text: Option<&str>, name: &str, fitness: Fitness, advice: &str| {

@@ -3,15 +3,15 @@
 use brunt_core::Size;
 use brunt_probe::limits::CgroupLimits;
 
-/// Warn if less memory than this is left: buffers, page cache and results need about as much.
+/// Below this much free memory, print a note: buffers, page cache and results need about as much.
 const MEMORY_LEFT_NOTE: u64 = 1 << 30;
-/// A group that was throttled in the past will be again.
+/// Advice for control groups; a group that was throttled once will be throttled again.
 pub const ADVICE: &str = "raise the limits (cpu.max, memory.max and pids.max; in version 1 cpu.cfs_quota_us, \
      memory.limit_in_bytes), or run it outside of that control group";
-/// Warn if fewer threads than this are left.
+/// Below this many remaining threads, print a note.
 const PIDS_LEFT_NOTE: u64 = 256;
 
-/// Whether the quota is less than this many processors.
+/// Whether the CPU quota is less than this many processors.
 pub fn quota_is_low(limits: &CgroupLimits, processors: usize) -> bool {
     limits.cpus.is_some_and(|cpus| cpus < processors as f64)
 }
@@ -22,7 +22,7 @@ pub fn described(limits: &CgroupLimits, processors: usize) -> String {
     if let Some(cpus) = limits.cpus {
         let throttled = limits.throttled_periods.unwrap_or(0);
         parts.push(format!(
-            "a CPU quota of {cpus:.2} of {processors} processors, used up {throttled} times"
+            "a CPU quota of {cpus:.2} of {processors} processors, exhausted {throttled} times"
         ));
     }
     if let (Some(max), Some(left)) = (limits.memory_max, limits.memory_left) {
@@ -43,11 +43,14 @@ pub fn described(limits: &CgroupLimits, processors: usize) -> String {
     }
 }
 
-/// What the limits cost a measurement; empty if nothing is scarce.
+/// How the limits affect a measurement; empty if nothing is scarce.
 pub fn costs(limits: &CgroupLimits) -> Vec<&'static str> {
     let mut costs = Vec::new();
     if limits.cpus.is_some() {
-        costs.push("when the quota is used up, everything here stops until the next period, and response times grow");
+        costs.push(
+            "when the quota is used up, every process of this control group stops until the \
+         next period, and response times grow",
+        );
     }
     if limits
         .memory_left

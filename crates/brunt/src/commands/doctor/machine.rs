@@ -1,4 +1,4 @@
-//! Reads a machine's `/proc` and `/sys` below any folder: `/`, or a fake root in tests.
+//! Reads a machine's `/proc` and `/sys` below a given folder: `/`, or a fake root in tests.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ impl Machine {
         Cgroups::at(&self.root)
     }
 
-    /// A file's text without surrounding white space; `None` if it cannot be read.
+    /// A file's text without surrounding white space; `None` if the file cannot be read.
     pub fn text(&self, path: &str) -> Option<String> {
         let text = std::fs::read_to_string(self.root.join(path.trim_start_matches('/'))).ok()?;
         Some(text.trim().to_string())
@@ -39,7 +39,7 @@ impl Machine {
         self.root.join(path.trim_start_matches('/')).exists()
     }
 
-    /// Names and texts of the files in a folder, sorted by name.
+    /// The files in a folder as (name, text), sorted by name.
     pub fn texts(&self, folder: &str) -> Vec<(String, String)> {
         let path = self.root.join(folder.trim_start_matches('/'));
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -55,7 +55,7 @@ impl Machine {
         found
     }
 
-    /// The governor of each processor that has one.
+    /// The frequency governor of each processor that has one.
     pub fn governors(&self) -> Vec<String> {
         let folder = self.root.join("sys/devices/system/cpu");
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -69,7 +69,7 @@ impl Machine {
         found
     }
 
-    /// Major and minor version of the kernel.
+    /// The kernel version, as (major, minor).
     pub fn kernel(&self) -> Option<(u32, u32)> {
         let text = self.text("/proc/sys/kernel/osrelease")?;
         let mut parts = text.split(|letter: char| !letter.is_ascii_digit());
@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// Number of processors.
+    /// Number of online processors.
     pub fn processors(&self) -> usize {
         let stat = self.text("/proc/stat").unwrap_or_default();
         let cpus = stat.lines().filter(|line| {

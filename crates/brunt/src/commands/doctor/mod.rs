@@ -1,7 +1,7 @@
-//! `brunt doctor`: checks a machine before measurements. Reports what would distort measurements or fail, what that
-//! costs on this machine, and what to do about it.
+//! `brunt doctor`: checks a machine before measurements. Reports what would distort measurements or make them fail,
+//! what that costs on this machine, and how to fix it.
 //!
-//! [`checks`] judges, [`machine`] reads `/proc` and `/sys`, and [`trial`] makes measurements that take seconds at most.
+//! [`checks`] judges, [`machine`] reads `/proc` and `/sys`, and [`trial`] makes measurements that take a few seconds.
 //! The rule: change nothing, and judge only what was observed.
 
 mod checks;
@@ -21,11 +21,11 @@ use trial::Trials;
 
 /// Check this machine before a measurement: what would distort results, by how much, and how to fix it
 ///
-/// Reads /proc and /sys, measures for about two seconds, and changes nothing. Exit status 0: ready, perhaps with notes;
-/// 1: something would distort measurements or is missing.
+/// Reads /proc and /sys, measures for about two seconds, and changes nothing. Exit status 0: ready, perhaps with
+/// notes; 1: something would distort measurements, or is missing.
 #[derive(clap::Args)]
 pub struct Doctor {
-    /// Check the /proc and /sys below this folder instead, without measuring
+    /// Check the /proc and /sys below this folder instead, without taking measurements
     #[arg(long, hide = true, value_name = "DIR")]
     root: Option<PathBuf>,
     /// Only try to enter the namespaces of a lab.
@@ -36,11 +36,11 @@ pub struct Doctor {
 /// How fit a machine is in one respect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fitness {
-    /// As it should be.
+    /// Suitable for measurements.
     Good,
-    /// Worth knowing: some measurements are off, or slower than they could be.
+    /// Worth knowing: some measurements are inaccurate, or slower than they could be.
     Note,
-    /// Figures are distorted, or something is refused.
+    /// Figures are distorted, or a feature is unavailable.
     Bad,
 }
 
@@ -50,11 +50,11 @@ pub(super) struct Diagnosis {
     /// The check's subject.
     pub check: &'static str,
     pub fitness: Fitness,
-    /// What was found.
+    /// What the check found.
     pub found: String,
     /// The cost on this machine, measured or documented.
     pub cost: Option<String>,
-    /// What to do about it.
+    /// How to fix it.
     pub advice: Option<String>,
 }
 
@@ -111,7 +111,7 @@ impl Subcommand for Doctor {
         ("brunt doctor", "check this machine before a measurement"),
         (
             "brunt doctor --json",
-            "the same for scripts: exit status 1 if something is bad",
+            "check this machine in a script: exit status 1 if something is bad",
         ),
     ];
 

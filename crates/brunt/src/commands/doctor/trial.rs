@@ -10,11 +10,11 @@ use brunt_core::Clock;
 use brunt_probe::noise::NoiseMeter;
 use brunt_result::noise::MachineNoise;
 
-/// How long the machine's noise is measured.
+/// How long to measure the machine's noise.
 const NOISE_TIME: Duration = Duration::from_millis(1500);
 /// Number of calls over which the cost per call is averaged.
 const CALLS: u32 = 50_000;
-/// Fresh memory whose first touch is timed: number and size of pages.
+/// Fresh memory whose first touch is timed: number and size of the pages.
 const PAGES: usize = 4096;
 const PAGE_BYTES: usize = 4096;
 

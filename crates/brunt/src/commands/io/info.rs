@@ -1,4 +1,4 @@
-//! `brunt io info` and `brunt io targets`: properties of a device or a portal. Reads and writes no data.
+//! `brunt io info` and `brunt io targets`: properties of a device or a portal. Transfers no data.
 
 use brunt_block::attempts::Attempted;
 use brunt_core::units::format_size;

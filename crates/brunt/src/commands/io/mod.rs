@@ -1,7 +1,7 @@
-//! `brunt io`: the simplest client of a device: reads, writes or verifies a range, or prints the device's properties.
-//! For trying out a target by hand, and for tests that need data with known content. This file defines the arguments.
-//! [`run`] moves the data through [`brunt_load::transfer`], [`report`] prints the results, and [`info`] queries the
-//! device without reading or writing.
+//! `brunt io`: a minimal client for a device: reads, writes or verifies a range, or prints the device's properties.
+//! It is for trying out a target by hand, and for tests that need data with known content. This file defines the
+//! arguments. [`run`] moves the data through [`brunt_load::transfer`], [`report`] prints the results, and [`info`]
+//! queries the device without reading or writing data.
 
 mod info;
 mod report;
@@ -28,7 +28,7 @@ pub struct Io {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Read a range; print throughput, latency and the checksum.
+    /// Read a range; print throughput, latency and, if requested, a checksum.
     #[command(
         after_help = "Examples:\n  # copy the first GiB to a file and print its checksum\n  brunt io read iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0 --length 1GiB --bs 1M --output disk.img"
     )]
@@ -58,7 +58,7 @@ enum Action {
         /// Set FUA: each write is on stable storage when it completes.
         #[arg(long)]
         fua: bool,
-        /// Write even when the device holds a partition table or a file system.
+        /// Write even if the device contains a partition table or a file system.
         #[arg(long)]
         overwrite: bool,
     },
@@ -111,16 +111,16 @@ struct Range {
     /// Queue depth: requests in flight.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=16384))]
     depth: u32,
-    /// Number of requests [default: enough to cover the range once].
+    /// Number of requests [default: as many as cover the range once].
     #[arg(long)]
     count: Option<u64>,
     /// Access blocks in random order, drawn with replacement.
     #[arg(long)]
     random: bool,
-    /// Seed of the content and of the random order.
+    /// Seed for the content and for the random order.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How completions are detected.
+    /// How to detect completions.
     #[arg(long, value_enum, default_value_t = Poll::No)]
     poll: Poll,
     #[command(flatten)]
@@ -138,7 +138,7 @@ enum Poll {
 }
 
 impl Range {
-    /// Sets the engine of all rings of this process.
+    /// Sets the engine for all rings of this process.
     fn settle_engine(&self) -> Result<(), Failure> {
         self.engine.state()?;
         let flag = match self.poll {
@@ -171,7 +171,7 @@ impl Poll {
 /// The data to generate or expect.
 #[derive(Args)]
 struct Content {
-    /// The data to write, and for verify to expect.
+    /// The data to write; for verify, the data to expect.
     #[arg(long, value_enum, default_value_t = Pattern::Seeded)]
     pattern: Pattern,
 }
@@ -179,14 +179,14 @@ struct Content {
 /// What to compute from the transferred data.
 #[derive(Args)]
 struct Sum {
-    /// Checksum of the data in address order; not for random order. It costs processor time.
+    /// Checksum of the data in address order; not available with random order. Computing it costs processor time.
     #[arg(long, value_enum, default_value_t = Checksum::Sha256)]
     checksum: Checksum,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Pattern {
-    /// Random numbers from the seed and the offset.
+    /// Random numbers generated from the seed and the offset.
     Seeded,
     /// Zeros.
     Zeros,
@@ -206,7 +206,7 @@ impl Pattern {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Checksum {
-    /// What `sha256sum` prints for the same bytes.
+    /// The same value as `sha256sum` prints for these bytes.
     Sha256,
     None,
 }
@@ -224,7 +224,7 @@ impl super::Subcommand for Io {
         ),
         (
             "brunt io read iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0 --random --count 100000",
-            "100,000 random reads of 4 KiB at queue depth 32",
+            "make 100,000 random reads of 4 KiB at queue depth 32",
         ),
     ];
 

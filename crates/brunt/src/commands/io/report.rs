@@ -1,4 +1,4 @@
-//! The output of `brunt io`: lines for people, one object for programs, and a failure if something went wrong.
+//! The output of `brunt io`: lines for people, one JSON object for programs, and a failure if something went wrong.
 
 use std::fmt::{Arguments, Write};
 use std::time::Duration;
@@ -11,17 +11,17 @@ use serde_json::json;
 use super::run::{Job, Run};
 use crate::cli::{Done, Failure};
 
-/// The bottleneck other than the device, in a word, and what to do about it.
+/// The name of a bottleneck other than the device, and what to do about it.
 fn words(limit: Limit) -> (&'static str, &'static str) {
     match limit {
         Limit::Checksum => ("checksum", "use --checksum none"),
         Limit::Pattern => ("pattern", "use --pattern zeros"),
         Limit::Comparison => (
             "comparison",
-            "run several at once, each on a part of the range",
+            "run several commands at once, each on a part of the range",
         ),
-        Limit::Input => ("input", "read it from a faster disk"),
-        Limit::Output => ("output", "write it to a faster disk"),
+        Limit::Input => ("input", "read the input from a faster disk"),
+        Limit::Output => ("output", "write the output to a faster disk"),
     }
 }
 
@@ -30,7 +30,7 @@ fn limit_line(limit: Limit) -> String {
     format!("  limit      the {name}, not the device; {advice}")
 }
 
-/// Figures over all requests; latencies in microseconds.
+/// Figures for all requests; latencies in microseconds.
 struct Figures {
     seconds: f64,
     /// Rate of successful requests.
@@ -163,7 +163,7 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
         None => say(format_args!("  latency    none: no request succeeded")),
     }
     say(format_args!(
-        "  errors     {}, retries {}, time-outs {}, reconnects {}, repeated connection attempts {}",
+        "  errors     {}, retries {}, timeouts {}, reconnects {}, repeated connection attempts {}",
         moved.errors, health.retries, health.timeouts, health.reconnects, health.connect_retries
     ));
     say(format_args!(
@@ -173,7 +173,7 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
     extra_lines(run, moved, figures, checksum, &say);
 }
 
-/// The lines that only some runs have.
+/// The lines that are printed only for some runs.
 fn extra_lines(
     run: &Run<'_>,
     moved: &Moved,
@@ -279,7 +279,7 @@ fn verdict(run: &Run<'_>, moved: &Moved) -> Done {
     }
     if let Some(error) = first_error(moved) {
         let failure = Failure::failed(format!(
-            "{} requests failed, the first {error}",
+            "{} requests failed, the first with {error}",
             moved.errors
         ));
         return Err(match &moved.health.trouble {
@@ -294,11 +294,11 @@ fn verdict(run: &Run<'_>, moved: &Moved) -> Done {
             "the input is longer than the {} bytes of the device after the offset; the rest is not written",
             run.length
         ))
-        .advise("use --length to write only a part of it"));
+        .advise("use --length to write only part of it"));
     }
     if !moved.is_complete() {
         return Err(Failure::failed(
-            "interrupted; the results cover the requests made so far",
+            "interrupted; the results cover the requests completed so far",
         ));
     }
     Ok(())
@@ -308,7 +308,7 @@ fn verdict(run: &Run<'_>, moved: &Moved) -> Done {
 mod tests {
     use super::*;
 
-    /// Each limit has a line of advice.
+    /// There is a line of advice for each limit.
     #[test]
     fn every_limit_has_advice() {
         let all = [

@@ -1,4 +1,4 @@
-//! A run of `brunt io`: opens the device and files, checks the range, and moves it through `brunt-load`.
+//! Runs `brunt io`: opens the device and files, checks the range, and transfers it through `brunt-load`.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -43,13 +43,13 @@ impl Job {
     }
 }
 
-/// One run on one device.
+/// A single transfer on one device.
 pub struct Run<'a> {
     pub range: Range,
     pub job: Job,
     pub output: &'a Output,
     pub backend: Arc<dyn Backend>,
-    /// In bytes; whole blocks.
+    /// Length in bytes; a multiple of the block size.
     pub length: u64,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Moves the range and prints the results.
+    /// Transfers the range and prints the results.
     pub fn go(self, checksum: Checksum) -> Done {
         let Range {
             offset,
@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
             random: random.then_some(seed),
             depth,
             force_unit_access: matches!(self.job, Job::Write { fua: true, .. }),
-            // The checksum must not include data transferred a second time.
+            // The checksum must not include data that is transferred a second time.
             sums: checksum == Checksum::Sha256 && !random && count <= once,
         };
         let bar = self.progress(count);
@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
         let seed = self.range.seed;
         Ok(match &self.job {
             Job::Read { file } => Work::Read(file.as_deref().map(open_output).transpose()?),
-            // With a length or count, the input may be longer.
+            // With a length or a count, the input may be longer than the range.
             Job::Write {
                 file: Some(path), ..
             } => Work::Copy {
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
     }
 
     fn progress(&self, count: u64) -> ProgressBar {
-        // The bar hides itself if standard error is not a terminal.
+        // The progress bar hides itself if standard error is not a terminal.
         let bar = if self.output.is_json() {
             ProgressBar::hidden()
         } else {
@@ -189,7 +189,7 @@ fn open_output(path: &str) -> Result<Box<dyn Write>, Failure> {
 }
 
 impl Range {
-    /// Length in bytes of the range on this device, starting at the offset.
+    /// Length in bytes of the range on this device, which starts at the offset.
     fn length_on(&self, backend: &dyn Backend) -> Result<u64, Failure> {
         let info = backend.info();
         let block = u64::from(info.block_bytes);
@@ -208,7 +208,7 @@ impl Range {
             .filter(|room| *room > 0)
             .ok_or_else(|| {
                 Failure::usage(format!(
-                    "--offset {} is beyond the device's {} bytes",
+                    "--offset {} is beyond the end of the device ({} bytes)",
                     self.offset, info.size_bytes
                 ))
             })?;

@@ -1,4 +1,5 @@
-//! Builds an experiment's lab with its targets, for a single command or for a lab that keeps running, and ends it.
+//! Builds an experiment's lab with its targets, for a single command or for a lab that keeps running, and later
+//! removes it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,9 +32,9 @@ impl Plan {
     pub fn read(file: &Path) -> Result<Plan, Failure> {
         let (experiment, _) = read(file)?;
         if experiment.lab.is_none() {
-            let what = format!("{}: there is no [lab]", file.display());
+            let what = format!("{}: no [lab] section", file.display());
             return Err(Failure::usage(what).advise(
-                "add a [lab] section, such as [lab] with hosts = [\"client\", \"server\"]",
+                "add a [lab] section, for example: [lab] hosts = [\"client\", \"server\"]",
             ));
         }
         let hosts = experiment.hosts().map_err(Failure::usage)?;
@@ -44,7 +45,7 @@ impl Plan {
         self.experiment.lab.as_ref().expect("read() refuses others")
     }
 
-    /// Builds everything. Afterwards the caller is in the new namespaces, on the workers' host.
+    /// Builds everything. Afterwards, the calling thread is in the new namespaces, on the workers' host.
     pub fn build(&self, delay: Option<Duration>, output: &Output) -> Result<Built, Failure> {
         let (lab, scratch) = lab::enter(&self.experiment, self.entry(), &self.hosts)?;
         if let Some(delay) = delay {
@@ -87,7 +88,7 @@ impl Plan {
             .first()
             .map(|point| point.links.clone())
             .unwrap_or_default();
-        // Not those between other machines.
+        // Links between other machines are not changed.
         let links = links.into_iter();
         for (name, mut settings) in links.filter(|(name, _)| lab.between(name).is_some()) {
             settings.iter_mut().for_each(|way| way.delay = Span(delay));
@@ -99,22 +100,22 @@ impl Plan {
     }
 }
 
-/// A running lab, its targets, and the variables with their URLs.
+/// A running lab, its targets, and the variables with the targets' URLs.
 pub struct Built {
     pub lab: BuiltLab,
     pub roles: Vec<Arc<dyn Role>>,
     pub variables: Variables,
-    /// Dropped with the lab, which stops the services.
+    /// Dropped together with the lab, which stops the services.
     _services: Option<Services>,
 }
 
-/// How a lab ended.
+/// The outcome of a lab.
 pub struct LabEnding {
-    /// Targets that died early, and why.
+    /// Targets that ended early, and why.
     pub died: Vec<RoleError>,
-    /// Unintended behaviour of links.
+    /// Unintended losses and delays of links, as messages.
     pub trouble: Vec<String>,
-    /// What each link did.
+    /// The report of each link.
     pub links: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -148,7 +149,7 @@ impl Built {
 }
 
 impl LabEnding {
-    /// Everything unintended that happened.
+    /// All unintended events, as messages.
     pub fn all_trouble(&self) -> Vec<String> {
         self.died
             .iter()
@@ -158,7 +159,7 @@ impl LabEnding {
     }
 }
 
-/// The name of a target's variable, `BRUNT_TARGET_…`.
+/// The name of the environment variable for a target, `BRUNT_TARGET_…`.
 fn variable(target: &str) -> String {
     let word = |letter: char| {
         if letter.is_ascii_alphanumeric() {
@@ -173,11 +174,11 @@ fn variable(target: &str) -> String {
     )
 }
 
-/// Exits like the command, with its exit status, as a shell does.
+/// Exits with the command's exit status, in the way a shell does.
 pub fn end_as(name: &str, status: std::process::ExitStatus) -> Done {
     match status.code() {
         Some(0) => Ok(()),
-        // The caller expects the command's own status.
+        // The caller expects the command's own exit status.
         Some(code) => std::process::exit(code),
         None => Err(Failure::failed(format!("{name}: {status}"))),
     }
@@ -185,7 +186,7 @@ pub fn end_as(name: &str, status: std::process::ExitStatus) -> Done {
 
 #[cfg(test)]
 mod tests {
-    /// Variable names are valid in a shell.
+    /// The names of the variables are valid in a shell.
     #[test]
     fn a_target_variable_is_a_valid_shell_name() {
         assert_eq!(

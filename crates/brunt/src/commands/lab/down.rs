@@ -1,4 +1,4 @@
-//! `brunt lab down`: removes one running lab, or all of them.
+//! `brunt lab down`: removes one or all running labs.
 
 use std::io;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use super::super::registry::{Registry, State};
 use super::server::{Answer, Request};
 use crate::cli::{Done, Failure, Output};
 
-/// A lab that doesn't answer in this time is killed. Each of its targets has five seconds to end.
+/// A lab that doesn't answer within this time is killed. Each of the lab's targets has five seconds to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long its process may take to exit after answering or being killed.
+/// How long the lab's process may take to exit after answering or being killed.
 const END_TIME: Timespec = Timespec {
     tv_sec: 30,
     tv_nsec: 0,
@@ -21,21 +21,22 @@ const END_TIME: Timespec = Timespec {
 
 /// Remove a running lab and everything that runs in it
 ///
-/// Reports unintended losses and delays of its links. A lab that does not answer is killed, which also removes it
+/// Reports unintended losses and delays on its links. A lab that does not answer is killed, which also removes it
 /// completely.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # the only one\n  brunt lab down \n\n  # one of several\n  brunt lab down far\n\n  # all of them\n  brunt lab down --all"
+    after_help = "Examples:\n  # the only running lab\n  brunt lab down \n\n  # one of several\n  \
+     brunt lab down far\n\n  # all labs\n  brunt lab down --all"
 )]
 pub struct DownArgs {
-    /// Name of the lab [default: the only running one]
+    /// Name of the lab [default: the only running lab]
     name: Option<String>,
     /// Remove all labs
     #[arg(long, conflicts_with = "name")]
     all: bool,
 }
 
-/// Asks the labs to end, and makes sure that they have.
+/// Asks the labs to end, and makes sure that they did.
 pub fn run(args: &DownArgs, output: &Output) -> Done {
     let registry = Registry::labs()?;
     let labs = if args.all {
@@ -77,8 +78,8 @@ fn end(registry: &Registry, state: &State, output: &Output) -> Result<serde_json
                 .for_each(|what| output.note(format_args!("lab {name}: {what}")));
             (links, changed) = (reports, changes);
         }
-        // Killing this process also ends the first process of its namespaces, and so all others. A lab that no longer
-        // listens has ended, and its process id may have been reused.
+        // Killing this process also ends the first process in its namespaces, and thus all other processes there. If
+        // the lab no longer listens, it has ended and its process id may have been reused, so nothing is killed.
         answer => {
             let has_ended =
                 answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);

@@ -14,14 +14,14 @@ use super::build::end_as;
 use super::server::{Answer, Request};
 use crate::cli::{Done, Failure, Output};
 
-/// A lab that is being built answers once it is up.
+/// A lab that is still being built answers only once it is up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Run a command or a shell on a host of a running lab
 ///
-/// The command gets this terminal, working folder and environment, with the variables BRUNT_TARGET_NAME in addition;
-/// its exit status is passed on. It runs as root of the lab, so that ping, iperf3, tshark and tc need no further
-/// privileges. It ends with the lab.
+/// The command gets this terminal, working folder and environment, plus the variables BRUNT_TARGET_NAME; its exit
+/// status is passed on. It runs as root inside the lab, so ping, iperf3, tshark and tc need no further privileges. It
+/// is killed when the lab ends.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  # on a host of the only running lab\n  brunt lab exec client -- ping -c 3 server\n\n  \
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
                   lab exec client"
 )]
 pub struct ExecArgs {
-    /// Name of the host, preceded by the lab's if several are running
+    /// Name of the host, preceded by the lab's name if several labs are running
     #[arg(required = true, num_args = 1..=2, value_names = ["LAB", "HOST"])]
     place: Vec<String>,
     /// Command and its arguments [default: $SHELL]
@@ -88,8 +88,8 @@ pub fn run(args: ExecArgs, output: &Output) -> Done {
     end_as(&name, status)
 }
 
-/// Whether this process was in the foreground of its terminal. A shell inside the host's namespaces takes the
-/// foreground and cannot give it back, because it can't see the previous owner from there.
+/// Whether this process was in the terminal's foreground. A shell inside the host's namespaces takes the foreground
+/// and can't give it back, because the previous owner is not visible from there.
 struct Terminal {
     is_ours: bool,
 }

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 )]
 pub struct ListArgs {}
 
-/// Asks each lab to describe itself.
+/// Asks each lab for its description.
 pub fn run(_: &ListArgs, output: &Output) -> Done {
     let registry = Registry::labs()?;
     let mut labs = Vec::new();
@@ -77,7 +77,7 @@ fn print(state: &State, description: Option<&Description>, output: &Output) {
     }
     if description.older_changes > 0 {
         output.line(format_args!(
-            "  {} older changes",
+            "  {} older changes, not listed",
             description.older_changes
         ));
     }

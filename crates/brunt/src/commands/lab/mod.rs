@@ -1,5 +1,6 @@
-//! `brunt lab`: provides an experiment's hosts, links and targets to external commands. It builds a lab for a single
-//! command (`once.rs`), or leaves one running in the background (`up.rs`) that its user can enter repeatedly.
+//! `brunt lab`: makes an experiment's hosts, links and targets available to external commands. It builds a lab for a
+//! single command (`once.rs`), or leaves a lab running in the background (`up.rs`) in which its user can run commands
+//! repeatedly.
 
 mod build;
 mod down;
@@ -14,10 +15,10 @@ use crate::cli::{Done, Failure, Output};
 
 /// Run commands on the hosts of an experiment's lab, with the experiment's targets running
 ///
-/// With a file and a command, builds the hosts, links and targets of the file, runs the command, exits with its status
-/// and removes the lab; 'up', 'exec', 'list' and 'down' do the same step by step, for a lab that keeps running until it
-/// is removed, and 'set' changes its links. No workloads run. The command finds each target's URL in the environment variable BRUNT_TARGET_NAME
-/// (characters other than letters and digits become "_").
+/// With a file and a command, builds the hosts, links and targets of the file, runs the command, exits with its
+/// status and removes the lab. 'up', 'exec', 'list' and 'down' do the same step by step, for a lab that keeps running
+/// until it is removed; 'set' changes its links. No workloads run. For each target, the environment variable
+/// BRUNT_TARGET_NAME contains its URL (characters other than letters and digits become "_").
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Lab {
@@ -41,11 +42,11 @@ impl super::Subcommand for Lab {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt lab lab-wan.toml -- ping -c 3 server",
-            "the delay that the link adds",
+            "show the delay that the link adds",
         ),
         (
             "brunt lab lab-wan.toml --on server --delay 20ms -- ip address",
-            "on another host, with a longer delay",
+            "run the command on another host, with a longer delay",
         ),
         (
             "brunt lab up lab-wan.toml",
@@ -55,7 +56,7 @@ impl super::Subcommand for Lab {
             "brunt lab exec server -- tcpdump -ni any",
             "watch its packets",
         ),
-        ("brunt lab exec client", "a shell on a host"),
+        ("brunt lab exec client", "run a shell on a host"),
         (
             "brunt lab set wan delay=50ms",
             "change a link while commands run",

@@ -1,5 +1,5 @@
 //! `brunt lab FILE -- COMMAND`: runs one external command on a host of an experiment's lab, and then removes the lab.
-//! For measurements that Brunt doesn't make itself, such as those with a kernel's own initiator.
+//! It is for measurements that Brunt doesn't make itself, such as those with the kernel's own initiator.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ use crate::cli::{Done, Failure, Output};
 
 /// How often to check whether the command has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Grace period after SIGTERM; then the command is killed.
+/// Grace period after SIGTERM, after which the command is killed.
 const END_TIME: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
 pub struct OnceArgs {
     /// Experiment file (TOML) with a `[lab]` section
     experiment: PathBuf,
-    /// Host to run the command on [default: the workers' host]
+    /// Host on which to run the command [default: the workers' host]
     #[arg(long, value_name = "HOST")]
     on: Option<String>,
-    /// One-way delay of every link, instead of the file's
+    /// One-way delay of every link, instead of the delays in the file
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     delay: Option<Duration>,
     /// Command and its arguments
@@ -69,7 +69,7 @@ pub fn run(args: &OnceArgs, output: &Output) -> Done {
     end_as(&name, status)
 }
 
-/// Waits until the command ends. An interruption sends it SIGTERM, and SIGKILL after [`END_TIME`].
+/// Waits until the command ends. If interrupted, sends it SIGTERM, and SIGKILL after [`END_TIME`].
 fn wait(mut child: Child, output: &Output) -> std::io::Result<ExitStatus> {
     let mut asked: Option<Instant> = None;
     loop {

@@ -1,6 +1,7 @@
 //! The process that holds a lab: it answers requests on the lab's socket until asked to end.
 //!
-//! The rule: no client can block it. Requests are short, must arrive promptly, and are answered one at a time.
+//! The rule: no client can block this process. Requests are short, must arrive promptly, and are answered one at a
+//! time.
 
 use std::fs;
 use std::io;
@@ -21,7 +22,7 @@ use crate::cli::{Failure, Output};
 
 /// How long a client may take to send its request.
 const REQUEST_TIME: Duration = Duration::from_millis(500);
-/// Interval between checks for a signal while there are no requests.
+/// How often to check for a signal while there are no requests.
 const POLL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
@@ -50,25 +51,25 @@ pub enum Request {
 pub enum Answer {
     /// To [`Request::Describe`].
     Description(Description),
-    /// To [`Request::Enter`], sent with the namespaces.
+    /// Answer to [`Request::Enter`], sent with the namespaces.
     Entrance {
-        /// The cores for the host's processes; `None` if they may run on any.
+        /// The cores for the host's processes; `None` if they may run on any core.
         cores: Option<Vec<usize>>,
         /// Environment variables for the host's processes.
         variables: Variables,
     },
     /// To [`Request::Set`].
     Changed(LinkChanged),
-    /// To [`Request::End`]: the lab ends now.
+    /// Answer to [`Request::End`]: the lab ends now.
     Ending {
-        /// Changes of links, in chronological order.
+        /// Changes to links, in chronological order.
         changes: Vec<LinkChanged>,
-        /// Everything unintended that happened.
+        /// All unintended events.
         trouble: Vec<String>,
-        /// What each link did.
+        /// The report of each link.
         links: serde_json::Map<String, serde_json::Value>,
     },
-    /// The request was refused.
+    /// The request failed; the text says why.
     Refused {
         /// The reason.
         what: String,
@@ -78,17 +79,17 @@ pub enum Answer {
 /// What a lab consists of.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Description {
-    /// Hosts, in the order of the file.
+    /// Hosts in the order of the file.
     pub hosts: Vec<HostDescription>,
-    /// Names of the links and their ends.
+    /// Names and ends of the links.
     pub links: Vec<LinkDescription>,
     /// `BRUNT_TARGET_…` and the URL of each target.
     pub targets: Variables,
-    /// Targets that died, and why.
+    /// Targets that ended early, and why.
     pub trouble: Vec<String>,
-    /// Changes of links since the start, in chronological order.
+    /// Changes to links since the start, in chronological order.
     pub changes: Vec<LinkChanged>,
-    /// Older changes that are no longer kept.
+    /// Number of older changes that are no longer kept.
     pub older_changes: usize,
 }
 
@@ -148,8 +149,8 @@ pub fn serve(
     Ok(())
 }
 
-/// Reaps orphans. This is the first process of its namespace, which inherits them: processes left running by a command,
-/// and commands whose caller was killed.
+/// Reaps orphans. As the first process in its namespace, this process inherits orphans: processes left running by a
+/// command, and commands whose caller was killed.
 fn reap_orphans(built: &Built) {
     let is_target = |pid: i32| {
         built
@@ -169,7 +170,7 @@ fn reap_orphans(built: &Built) {
         else {
             continue;
         };
-        // Fails for other processes' children.
+        // Fails for processes that aren't children of this one.
         let _ = waitid(
             WaitId::Pid(pid),
             WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
@@ -220,7 +221,7 @@ fn answer(
     })
 }
 
-/// Why a host cannot be entered.
+/// Why a host can't be entered.
 #[derive(Debug, thiserror::Error)]
 enum NoEntrance {
     #[error("unknown host '{host}'; the lab's hosts are {known}")]

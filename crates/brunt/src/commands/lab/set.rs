@@ -1,6 +1,7 @@
 //! `brunt lab set`: changes a link of a running lab while packets are in flight.
 //!
-//! The rule: a change is recorded with the time at which it took effect; 'brunt lab list' and 'brunt lab down' show all.
+//! The rule: a change is recorded with the time at which it took effect; 'brunt lab list' and 'brunt lab down' show
+//! all changes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -18,22 +19,22 @@ use super::super::registry::Registry;
 use super::server::{Answer, Request};
 use crate::cli::{Done, Failure, Output};
 
-/// A lab that is being built answers once it is up.
+/// A lab that is still being built answers only once it is up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Change a link of a running lab
 ///
-/// Settings are those of [lab.links.NAME] in the experiment's file: delay, jitter, loss, rate, corrupt and others
-/// (docs/experiments.md); the others of the link stay as they are. The change applies to packets that enter the link
-/// from then on. It is recorded with its time, which 'brunt lab list' and 'brunt lab down' show.
+/// The settings are those of [lab.links.NAME] in the experiment's file: delay, jitter, loss, rate, corrupt and others
+/// (docs/experiments.md); settings that are not given stay as they are. The change applies to packets that enter the
+/// link after it. 'brunt lab list' and 'brunt lab down' show all changes with their times.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # 50 ms each way, and 1 % of packets lost\n  brunt lab set wan delay=50ms loss=1%\n\n  # only \
-                  packets that the server sends, in one of several labs\n  brunt lab set far wan rate=10Mb/s --from server\n\n  \
-                  # the file's settings again\n  brunt lab set wan --restore"
+    after_help = "Examples:\n  # 50 ms each way, and 1 % packet loss\n  brunt lab set wan delay=50ms \
+     loss=1%\n\n  # with several labs: only packets that the server sends\n  brunt lab set far wan rate=10Mb/s \
+     --from server\n\n  # return to the file's settings\n  brunt lab set wan --restore"
 )]
 pub struct SetArgs {
-    /// Name of the link, preceded by the lab's if several are running, then settings
+    /// Name of the link, preceded by the lab's name if several labs are running, then settings
     #[arg(required = true, value_names = ["LAB", "LINK", "KEY=VALUE"], num_args = 1..)]
     words: Vec<String>,
     /// Only packets that this host sends over the link [default: both directions]
@@ -49,7 +50,7 @@ pub struct SetArgs {
 enum NotChanged {
     #[error("unknown link '{link}'; the lab's links are {known}")]
     Unknown { link: String, known: String },
-    #[error("link {link} does not end at '{from}'; it is between {one} and {other}")]
+    #[error("link {link} does not end at '{from}'; it connects {one} and {other}")]
     OtherHost {
         link: String,
         from: HostName,
@@ -93,14 +94,14 @@ pub fn run(args: SetArgs, output: &Output) -> Done {
     }
 }
 
-/// The links of a lab as they were at its start, and all changes since.
+/// The links of a lab as they were at its start, and all changes since then.
 pub struct LinkChanges {
     at_start: BTreeMap<String, [Settings; 2]>,
     pub log: LinkChangeLog,
 }
 
 impl LinkChanges {
-    /// None so far.
+    /// Starts with the current settings and no changes.
     ///
     /// # Errors
     /// A link's settings are unknown.
@@ -116,7 +117,7 @@ impl LinkChanges {
         })
     }
 
-    /// The answer to a request.
+    /// Handles a request and returns the answer.
     pub fn answer(&mut self, request: &LinkChangeRequest, lab: &BuiltLab) -> Answer {
         match self.change(request, lab) {
             Ok(change) => {

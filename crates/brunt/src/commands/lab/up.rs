@@ -1,6 +1,7 @@
 //! `brunt lab up`: builds a lab and leaves it running in the background.
 //!
-//! The rule: mistakes are reported here. This process waits until the lab is up or has failed, and reports which.
+//! The rule: mistakes are reported in the terminal. The calling process waits until the lab is up or has failed, and
+//! reports the outcome.
 
 use std::fs::File;
 use std::io;
@@ -25,23 +26,24 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Start a lab in the background: hosts, links and targets
 ///
-/// Returns when everything is up. 'brunt lab exec' runs commands on its hosts, 'brunt lab list' shows it, 'brunt lab
-/// down' removes it. It ends completely with its process, whose PID is printed.
+/// Returns when everything is up. 'brunt lab exec' runs commands on the lab's hosts, 'brunt lab list' shows it, and
+/// 'brunt lab down' removes it. The lab ends completely when its process, whose PID is printed, ends.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # hosts, links and targets as in the file\n  brunt lab up lab-wan.toml\n\n  # a second \
-                  one at the same time, with longer delays\n  brunt lab up lab-wan.toml --name far --delay 50ms"
+    after_help = "Examples:\n  # hosts, links and targets as in the file\n  brunt lab up \
+     lab-wan.toml\n\n  # a second lab at the same time, with longer delays\n  brunt lab up lab-wan.toml --name \
+     far --delay 50ms"
 )]
 pub struct UpArgs {
     /// Experiment file (TOML) with a `[lab]` section
     experiment: PathBuf,
-    /// Name of the lab [default: the file's, without its extension]
+    /// Name of the lab [default: the file's name without its extension]
     #[arg(long)]
     name: Option<String>,
-    /// One-way delay of every link, instead of the file's
+    /// One-way delay of every link, instead of the delays in the file
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     delay: Option<Duration>,
-    /// This is the process that holds the lab; requests arrive on the socket that is its standard input.
+    /// Set in the process that holds the lab; requests arrive on the socket that is its standard input.
     #[arg(long, hide = true)]
     held: bool,
 }
@@ -78,7 +80,7 @@ pub fn run(args: &UpArgs, output: &Output) -> Done {
     }
 }
 
-/// Runs in the background process.
+/// Runs in the background process that holds the lab.
 fn hold(args: &UpArgs, plan: &Plan, output: &Output) -> Done {
     leave_terminal();
     let listener = server::inherited_listener()
@@ -124,7 +126,7 @@ fn start(
     Ok((child, state))
 }
 
-/// Waits until the lab answers, which it does once it is up.
+/// Waits until the lab answers, which it does as soon as it is up.
 fn wait_for_lab(
     child: &mut Child,
     name: &str,
@@ -137,7 +139,7 @@ fn wait_for_lab(
             Ok(_) => {
                 return Err(Failure::failed("unexpected reply from the lab"));
             }
-            // Not up yet, or already gone.
+            // The lab is not up yet, or has already ended.
             Err(_) => {}
         }
         if let Some(status) = child.try_wait().map_err(Failure::failed)? {
@@ -149,7 +151,7 @@ fn wait_for_lab(
             }
             let _ = child.wait();
             return Err(Failure::failed(
-                "interrupted before the lab was ready; it was removed",
+                "interrupted before the lab was ready; the lab was removed",
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! `brunt lake add`: adds a trace to a lake of several taps.
+//! `brunt lake add`: adds a trace to a lake, which may contain traces from several taps.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use brunt_capture::trace::lake;
 use super::WriteArgs;
 use crate::cli::{Done, Output};
 
-/// Add a trace to a lake of several taps
+/// Add a trace to a lake, which may contain traces from several taps
 ///
-/// The trace is added completely or not at all, and is not changed. If its capture is still running, run this again to
-/// add what was captured since; for a trace that was added completely, nothing is done.
+/// The trace is added completely or not at all, and is itself not changed. If its capture is still running, run this
+/// again to add what was captured since; a trace that was already added completely is not added again.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  # a trace from one of several taps\n  brunt lake add LAKE DIR --tap rack7"
@@ -20,10 +20,10 @@ pub struct AddArgs {
     lake: PathBuf,
     /// Folder of the trace.
     trace: PathBuf,
-    /// Name of the place where it was captured, unique in the lake.
+    /// Name of the place where the trace was captured, unique in the lake.
     #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     tap: String,
-    /// Add the trace even if it is in the lake under another name; its rows are then in the lake twice.
+    /// Add the trace even if the lake already contains it under another name; its rows are then in the lake twice.
     #[arg(long)]
     duplicate: bool,
     #[command(flatten)]

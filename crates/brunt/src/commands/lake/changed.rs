@@ -1,6 +1,6 @@
-//! After a command that maintains a lake: reports parts that changed since they were written.
+//! Reports parts that changed since they were written, after a command that maintains a lake.
 //!
-//! The rule: a note only. It is `brunt lake check` that fails for them.
+//! The rule: this prints only a note. Only `brunt lake check` fails because of such parts.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use brunt_capture::trace::lake::changed_parts;
 
 use crate::cli::Output;
 
-/// Reports the parts that changed since they were written. Commands don't read parts that they don't change.
+/// Reports the parts that changed since they were written. Commands don't read parts that they leave unchanged, so
+/// they wouldn't notice.
 pub(super) fn note_changed_parts(folder: &Path, output: &Output) {
     for damaged in changed_parts(folder).unwrap_or_default() {
         output.note(damaged);

@@ -12,7 +12,7 @@ use crate::cli::{Done, Failure, Output};
 
 /// Find missing and damaged parts of a trace or lake
 ///
-/// Reads everything, compares it with its checksums and with the catalog, and reports what is wrong; the exit status is
+/// Reads everything, compares it with the checksums and the catalog, and reports what is wrong; the exit status is
 /// then 1. Nothing is changed without --repair, and --repair deletes nothing.
 #[derive(clap::Args)]
 #[command(
@@ -23,13 +23,13 @@ pub struct CheckArgs {
     /// Folder of a trace or lake.
     folder: PathBuf,
 
-    /// Restore the catalog from one of its copies (_catalog_copies) or, failing that, from the metadata in the parts; and
-    /// rewrite damaged Delta Lake logs from the catalog.
+    /// Restore the catalog from one of its copies (_catalog_copies) or, failing that, from the metadata in the parts;
+    /// also rewrite damaged Delta Lake logs from the catalog.
     #[arg(long)]
     repair: bool,
 
-    /// Also remove parts that are missing or cut from the catalog, so that the lake can be used again. Their rows are lost:
-    /// restore the files instead if you can.
+    /// Also remove missing or truncated parts from the catalog, so that the lake can be used again. Their rows are
+    /// lost, so restore the files instead if you can.
     #[arg(long, requires = "repair")]
     without_lost: bool,
 }
@@ -85,7 +85,7 @@ pub fn run(args: &CheckArgs, output: &Output) -> Done {
     })
 }
 
-/// How a Delta Lake log was repaired, for scripts.
+/// How a Delta Lake log was repaired, as a value for scripts.
 fn of_log(repaired: &LogRepair) -> serde_json::Value {
     match repaired {
         LogRepair::Mended { table } => json!({ "table": table, "rewritten": false }),
@@ -113,7 +113,7 @@ fn describe(repaired: &Repaired) -> String {
     match repaired {
         Repaired::Whole => "repaired    nothing: the catalog and its parts are intact".to_string(),
         Repaired::SetAside => {
-            "repaired    older versions or copies of the catalog that can't be read were renamed *.damaged"
+            "repaired    older versions or copies of the catalog that can't be read were renamed to *.damaged"
                 .to_string()
         }
         Repaired::Restored(version) => {

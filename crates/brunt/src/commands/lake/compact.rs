@@ -1,4 +1,4 @@
-//! `brunt lake compact`: merges the parts of a trace or lake into large ones.
+//! `brunt lake compact`: merges the parts of a trace or lake into larger ones.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use crate::cli::{Done, Output};
 
 /// Merge the parts of a trace or lake into larger ones
 ///
-/// Can run at any time: while a capture writes to the folder, while others read, and again after it was killed. Damaged
-/// parts are reported and left as they are.
+/// Can run at any time: while a capture writes to the folder, while others read it, and again after it was killed.
+/// Damaged parts are reported and left as they are.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # merge the small parts of a trace, also while a capture writes to it\n  brunt lake \
-                  compact DIR\n\n  # merge what was added to a lake into larger parts\n  brunt lake compact LAKE \
-                  --part-size 512MiB"
+    after_help = "Examples:\n  # merge the small parts of a trace, even while a capture writes to \
+     it\n  brunt lake compact DIR\n\n  # merge what was added to a lake into larger parts\n  brunt lake compact \
+     LAKE --part-size 512MiB"
 )]
 pub struct CompactArgs {
     /// Folder of a trace (`brunt capture --out`) or of a lake (`brunt lake add`).

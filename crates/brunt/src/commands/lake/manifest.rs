@@ -1,4 +1,4 @@
-//! `brunt lake manifest`: writes the Delta Lake logs by which other engines find the parts.
+//! `brunt lake manifest`: writes the Delta Lake logs that tell other engines which parts to read.
 
 use std::path::PathBuf;
 
@@ -10,14 +10,15 @@ use crate::cli::{Done, Failure, Output};
 
 /// Write the tables' Delta Lake logs, so that Spark, DuckDB and others find the parts
 ///
-/// Adds one version to each table's log (TABLE/_delta_log) for everything compacted since the last time. Times in it
-/// are integers, with `_ns` after their names. docs/table-formats.md shows how engines read it.
+/// Adds one version to each table's log (TABLE/_delta_log), with everything compacted since the last version. Times
+/// in the tables are integers, in columns whose names end in `_ns`. docs/table-formats.md shows how engines read
+/// them.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # write Delta Lake logs of compacted tables\n  brunt lake manifest LAKE"
+    after_help = "Examples:\n  # write the Delta Lake logs of compacted tables\n  brunt lake manifest LAKE"
 )]
 pub struct ManifestArgs {
-    /// Folder of a trace or lake that was compacted.
+    /// Folder of a compacted trace or lake.
     folder: PathBuf,
 }
 
@@ -62,7 +63,7 @@ fn failure(error: ManifestError) -> Failure {
             folder.display()
         )),
         ManifestError::Delta(DeltaError::Io { .. }) => Failure::failed(&error)
-            .advise("run it again: tables whose logs were already continued are then up to date"),
+            .advise("run it again: it also completes the logs of the remaining tables"),
         ManifestError::Trace(_) | ManifestError::Lake(_) | ManifestError::Delta(_) => {
             Failure::usage(&error)
         }

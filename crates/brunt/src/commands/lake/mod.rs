@@ -1,5 +1,5 @@
 //! `brunt lake`: maintains the tables of traces and results after they were written. `brunt_capture::trace::lake`
-//! gathers traces and keeps their parts large; `brunt-remote` moves them to object stores.
+//! combines traces and keeps their parts large; `brunt-remote` moves them to object stores.
 
 mod add;
 mod changed;
@@ -27,10 +27,11 @@ use serde_json::json;
 use super::{Subcommand, remote};
 use crate::cli::{Done, Failure, Output};
 
-/// Gather traces, compact their parts, and move them to object stores
+/// Combine traces, compact their parts, and move them to object stores
 ///
-/// A lake is a folder in which the parts of traces are large and ordered by time, with indexes; a catalog says which parts
-/// are live. `brunt sql`, `brunt analyze` and the Python package read it like a trace. docs/lake.md describes it.
+/// A lake is a folder in which the parts of traces are large and ordered by time, with indexes; a catalog lists which
+/// parts are live. `brunt sql`, `brunt analyze` and the Python package read a lake like a trace. docs/lake.md
+/// describes it.
 #[derive(clap::Args)]
 pub struct Lake {
     #[command(subcommand)]
@@ -51,22 +52,23 @@ enum What {
 /// How parts are written.
 #[derive(clap::Args)]
 struct WriteArgs {
-    /// Size at which a part is closed.
+    /// Size at which a part is completed.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     part_size: Size,
 
-    /// How a new lake is divided by time [default: by hour where an hour would fill half of a part, or else by day].
+    /// How a new lake is partitioned by time [default: by hour if an hour would fill half of a part, otherwise by
+    /// day].
     #[arg(long, value_name = "WHAT")]
     by: Option<By>,
 
-    /// Keep parts that were replaced at least this long [default: 10m if tables have Delta Lake logs, whose readers hold no
-    /// lock, or else 0s]. They are always kept as long as `brunt` or the Python package reads them, or a log's newest
-    /// version names them.
+    /// Keep replaced parts for at least this long [default: 10m if tables have Delta Lake logs, whose readers hold no
+    /// lock, otherwise 0s]. Parts are always kept while `brunt` or the Python package reads them, or while a log's
+    /// newest version names them.
     #[arg(long, value_name = "TIME")]
     keep_old: Option<Span>,
 }
 
-/// By then, queries that use the log have finished or opened all their files.
+/// After this time, queries that use the log have either finished or opened all their files.
 const KEEP_OLD_WITH_LOG: Duration = Duration::from_secs(600);
 
 /// `--by`.
@@ -102,11 +104,11 @@ impl Subcommand for Lake {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt lake compact DIR",
-            "merge the small parts of a trace, also while a capture writes to it",
+            "merge the small parts of a trace, even while a capture writes to it",
         ),
         (
             "brunt lake add LAKE DIR --tap rack7",
-            "add a trace to a lake of several taps",
+            "add a trace to a lake with traces from several taps",
         ),
         (
             "brunt lake compact LAKE --part-size 512MiB",
@@ -130,11 +132,11 @@ impl Subcommand for Lake {
         ),
         (
             "brunt lake push LAKE s3://lake/all",
-            "copy a compacted lake there: only what was added since the last time",
+            "copy a compacted lake there: after the first time, only what was added since",
         ),
         (
             "brunt lake pull s3://lake/monday DIR",
-            "fetch it, to analyze it",
+            "fetch it for analysis",
         ),
     ];
 
@@ -151,10 +153,10 @@ impl Subcommand for Lake {
     }
 }
 
-/// Locks out moves of a trace's parts to an object store, because moved parts would be missing here. Refuses a folder
-/// whose parts have already been moved.
+/// Prevents other processes from moving a trace's parts to an object store meanwhile, because moved parts would be
+/// missing here. Rejects a folder whose parts have already been moved.
 fn while_no_mover_runs(folder: &Path) -> Result<Option<FolderLock>, Failure> {
-    // Other code reports a path that isn't a folder.
+    // If the path isn't a folder, other code reports that.
     let lock = folder
         .is_dir()
         .then(|| FolderLock::shared(folder))
@@ -175,7 +177,7 @@ fn print(gathered: &Gathered, output: &Output) {
         output.note(format_args!("left out: {damaged}"));
     }
     output.line(format_args!(
-        "taken in    {} parts, {} rows, {} bytes",
+        "added       {} parts, {} rows, {} bytes",
         counts.parts_taken_in, counts.rows_taken_in, counts.bytes_taken_in
     ));
     output.line(format_args!(
@@ -197,8 +199,9 @@ fn print(gathered: &Gathered, output: &Output) {
         ));
     }
     if gathered.is_running {
-        output
-            .line("a capture is still writing: parts that it has not closed are left as they are");
+        output.line(
+            "a capture is still writing: parts that it has not completed are left as they are",
+        );
     }
     let damaged: Vec<_> = gathered.damaged.iter().map(LakeError::to_string).collect();
     let mut object = json!(counts);

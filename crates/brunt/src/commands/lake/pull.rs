@@ -15,8 +15,8 @@ use crate::commands::remote::{failure, progress};
 
 /// Fetch the parts of a trace or of results from an object store
 ///
-/// Parts that are here already are compared and not fetched again, so an attempt that was stopped or killed continues
-/// where it stopped. The store is not changed.
+/// Parts that are already here are compared and not fetched again, so an attempt that was stopped or killed continues
+/// where it stopped. The object store is not changed.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  # fetch a trace, to analyze it\n  brunt lake pull s3://lake/monday DIR\n\n  # give up sooner\n  brunt lake pull s3://lake/monday DIR --wait 30s"
@@ -29,12 +29,12 @@ pub struct PullArgs {
     /// Folder to fetch into; created if missing.
     folder: PathBuf,
 
-    /// Give up when the store has not answered for this long.
+    /// Give up if the store has not answered for this long.
     #[arg(long, value_name = "TIME", default_value = "5m")]
     wait: Span,
 }
 
-/// Fetches the parts that are missing here.
+/// Fetches the parts that are missing in the folder.
 pub fn run(args: &PullArgs, output: &Output) -> Done {
     let address: RemoteAddress = args.from.parse().map_err(failure)?;
     let interrupted = output.interrupt_flag().clone();

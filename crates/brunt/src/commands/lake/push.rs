@@ -1,4 +1,5 @@
-//! `brunt lake push`: moves the parts of a folder to an object store; for a lake, copies a version.
+//! `brunt lake push`: moves the parts of a folder to an object store; if the folder is a lake, copies its newest
+//! version.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,11 +21,12 @@ use crate::commands::remote::{describe, failure, left_behind, move_while_answere
 
 /// Move the parts of a trace or of results to an object store, or copy a lake there
 ///
-/// Each part is sent, compared with the copy in the store, and deleted here. It can be stopped or killed at any time:
-/// run it again to continue. docs/object-stores.md describes what is compared and which variables hold the credentials.
+/// Each part is sent, compared with its copy in the store, and deleted here. The command can be stopped or killed at
+/// any time; run it again to continue. docs/object-stores.md describes what is compared and which variables contain
+/// the credentials.
 ///
-/// A compacted folder is copied without deleting anything here: first the parts that the store does not have, then the
-/// version of the catalog that names them. Captures and compactions can continue in the folder at the same time.
+/// A compacted folder is copied without deleting anything here: first the parts that the store lacks, then the
+/// version of the catalog that lists them. Captures and compactions can continue in the folder at the same time.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  # move a trace\n  brunt lake push DIR s3://lake/monday\n\n  # copy it\n  brunt lake \
@@ -35,7 +37,7 @@ pub struct PushArgs {
     /// Folder of a trace (`brunt capture --out`), of results (`brunt run`) or of a lake.
     pub folder: PathBuf,
 
-    /// Address to copy to; nothing else may use its prefix.
+    /// Address to which to copy; nothing else may use its prefix.
     #[arg(value_name = "s3://BUCKET/PREFIX")]
     to: String,
 
@@ -43,17 +45,17 @@ pub struct PushArgs {
     #[arg(long)]
     keep_local: bool,
 
-    /// For lakes: delete from the store what readers no longer need: versions that were replaced there at least this
-    /// long ago, and their parts [default: nothing is deleted].
+    /// For lakes: delete what readers of the store no longer need, that is, versions that were replaced there at
+    /// least this long ago, and their parts [default: nothing is deleted].
     #[arg(long, value_name = "TIME")]
     pub delete_old: Option<Span>,
 
-    /// Give up when the store has not answered for this long.
+    /// Give up if the store has not answered for this long.
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub wait: Span,
 }
 
-/// Moves the existing parts.
+/// Moves the parts that exist now.
 pub fn run(args: &PushArgs, output: &Output) -> Done {
     let address: RemoteAddress = args.to.parse().map_err(failure)?;
     let interrupted = output.interrupt_flag().clone();
@@ -111,7 +113,8 @@ pub fn run(args: &PushArgs, output: &Output) -> Done {
     left_behind(&counts, moved?, folder, mover.address()).map_or(Ok(()), Err)
 }
 
-/// Refuses parts that a lake at the destination would hide: readers would take the lake for complete without them.
+/// Rejects parts that a lake at the destination would hide: readers would assume that the lake is complete without
+/// them.
 fn check_not_hidden(mover: &Mover, source: &FolderSource) -> Result<(), RemoteError> {
     let (store, address) = (mover.store(), mover.address());
     if store.list(&address.key(CATALOG_FOLDER), 1)?.is_empty() {

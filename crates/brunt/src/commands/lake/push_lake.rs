@@ -16,7 +16,7 @@ use super::push::PushArgs;
 use crate::cli::{Done, Failure, Output};
 use crate::commands::remote::{describe, failure, left_behind, move_while_answered};
 
-/// Copies what the store lacks, and deletes what it no longer needs if requested.
+/// Copies what the store lacks and, if requested, deletes what it no longer needs.
 pub fn run(
     args: &PushArgs,
     store: Box<dyn RemoteStore>,
@@ -44,8 +44,8 @@ pub fn run(
     let plan = read(retry, &mover)?.plan(held).map_err(failure)?;
     for table in &plan.stale_logs {
         output.note(format_args!(
-            "{table}: its Delta Lake log is not copied: it names parts that were replaced (`brunt lake manifest` \
-             continues it), or another program has changed it"
+            "{table}: its Delta Lake log is not copied: it names parts that were replaced (`brunt \
+             lake manifest` updates it), or another program has changed it"
         ));
     }
     let counts = send(args, &plan, &mut mover, output)?;
@@ -119,7 +119,8 @@ fn delete_old(
     Ok(outdated.len())
 }
 
-/// Sends a plan's files in order: a file that refers to others follows them. Only parts are counted.
+/// Sends a plan's files in order: a file that refers to others is sent after them. Only parts are included in the
+/// counts.
 fn send(
     args: &PushArgs,
     plan: &LakePlan,

@@ -19,7 +19,7 @@ use crate::cli::{Done, Failure, Output};
     after_help = "Examples:\n  # a large lake for measurements\n  brunt lake repeat DIR --rows 2000000000 --out LAKE"
 )]
 pub struct RepeatArgs {
-    /// Folder of the trace, at most one hour long.
+    /// Folder of the trace, which covers at most one hour.
     trace: PathBuf,
     /// Minimum number of rows in all tables together.
     #[arg(long, value_name = "COUNT")]

@@ -1,5 +1,5 @@
-//! Queries DuckDB through its program, or else its Python module. Creates views over lists of parts, then runs the
-//! statement.
+//! Queries DuckDB through its command-line program, or else through its Python module. Creates views over lists of
+//! parts, then runs the statement.
 
 use std::ffi::{OsStr, OsString};
 use std::iter;
@@ -13,9 +13,9 @@ use super::engine::{Answer, EngineCall, EngineError, SqlEngine, run};
 use super::lake::{Lake, LakeColumn, LakeTable, plain};
 use super::python;
 
-/// Statements that run before the query: they create a view of each table.
+/// Statements that run before the query and create a view for each table.
 fn preparation(lake: &Lake) -> Vec<String> {
-    // Queries that take seconds would show a progress bar among the rows.
+    // Otherwise, queries that take several seconds would show a progress bar among the rows.
     let quiet = "SET enable_progress_bar = false".to_string();
     iter::once(quiet)
         .chain(lake.tables.iter().map(view))
@@ -36,8 +36,8 @@ fn view(table: &LakeTable) -> String {
     format!("CREATE VIEW \"{}\" AS {rows}", table.table.name)
 }
 
-/// A statement for the rows of a group. Uses stored twins as they are: DuckDB can skip parts by a stored column, but
-/// not by a computed one.
+/// A SELECT statement for the rows in a group of parts. Uses stored `_ns` columns as they are: DuckDB can skip parts
+/// by a stored column, but not by a computed one.
 fn rows_of(table: &LakeTable, group: &IntactParts) -> String {
     let (mut columns, mut twins) = (Vec::new(), Vec::new());
     for LakeColumn {
@@ -60,10 +60,10 @@ fn rows_of(table: &LakeTable, group: &IntactParts) -> String {
         .iter()
         .map(|part| format!("'{}'", plain(part).replace('\'', "''")));
     let (columns, parts) = (columns.join(", "), parts.collect::<Vec<_>>().join(", "));
-    // The folders of a lake are named like columns, which captured parts lack.
+    // The folders of a lake are named like partition columns, but their values must not become columns.
     let options = match group.not_in_all.is_empty() {
         true => "hive_partitioning = false",
-        // This reads every footer.
+        // With this option, DuckDB reads the footer of every part.
         false => "hive_partitioning = false, union_by_name = true",
     };
     format!("SELECT {columns} FROM read_parquet([{parts}], {options})")
@@ -71,15 +71,15 @@ fn rows_of(table: &LakeTable, group: &IntactParts) -> String {
 
 /// The script that DuckDB executes for a query.
 pub struct DuckdbScript {
-    /// Statement that grants access to an object store, if the parts are in one.
+    /// Statement that gives DuckDB access to an object store, if the parts are in one.
     pub secret: Option<String>,
-    /// Statements that create a view of each table and of the query.
+    /// Statements that create a view for each table and one for the query.
     pub preparation: Vec<String>,
     /// Produces the statement that writes the answer to a file, or the plan.
     pub last: LastStatement,
 }
 
-/// The last statement of a script.
+/// What the last statement of a script does.
 pub enum LastStatement {
     /// A statement whose single value is the statement that writes the file.
     CopyStatement(String),
@@ -88,7 +88,7 @@ pub enum LastStatement {
 }
 
 impl DuckdbScript {
-    /// A script for a statement on these tables, with the answer in the file `rows`.
+    /// Builds a script for a statement on these tables that writes the answer to the file `rows`.
     fn new(
         lake: &Lake,
         statement: &str,
@@ -114,28 +114,28 @@ impl DuckdbScript {
     }
 }
 
-/// How 128-bit integers are written.
+/// How 128-bit integers are written to the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WideIntegers {
-    /// As numbers of up to 38 digits; the engine refuses 39.
+    /// As numbers of up to 38 digits; DuckDB fails with 39.
     Numbers,
     /// As text with all digits.
     Texts,
 }
 
-/// Type of 128-bit integers written as numbers.
+/// Type used for 128-bit integers that are written as numbers.
 const NUMBERS: &str = "DECIMAL(38,0)";
 
-/// A statement whose value is the statement that writes the answer. DuckDB would write 128-bit integers as
-/// floating-point numbers, intervals without microseconds and times of day without their zone, and would refuse a few
-/// other types: each is cast to a type that preserves all of it.
+/// A statement that returns the statement that writes the answer. DuckDB would write 128-bit integers as
+/// floating-point numbers, intervals without microseconds and times of day without their zone, and would reject a few
+/// other types, so each is cast to a type that preserves the whole value.
 fn copy_statement(rows: &Path, wide: WideIntegers) -> String {
     let wide = match wide {
         WideIntegers::Numbers => NUMBERS,
         WideIntegers::Texts => "VARCHAR",
     };
     let file = quoted(&rows.to_string_lossy());
-    // This statement is itself inside an SQL string.
+    // This statement is itself part of an SQL string.
     let to = quoted(&format!(
         " FROM brunt_answer) TO {file} (FORMAT parquet, COMPRESSION zstd)"
     ));
@@ -150,7 +150,7 @@ fn copy_statement(rows: &Path, wide: WideIntegers) -> String {
     )
 }
 
-/// Quotes an SQL string.
+/// Quotes a string for SQL.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
@@ -161,8 +161,8 @@ fn dot_quoted(path: &Path) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Runs the program named by BRUNT_DUCKDB. By default: the program `duckdb` if it supports nanoseconds, else the
-/// module, else the program anyway.
+/// Runs the program named by BRUNT_DUCKDB, if set. By default, runs the program `duckdb` if it supports nanoseconds,
+/// otherwise the module, otherwise the program anyway.
 pub fn ask(
     lake: &Lake,
     statement: &str,
@@ -174,7 +174,7 @@ pub fn ask(
         ask_script(&script, call)
     };
     match ask(WideIntegers::Numbers) {
-        // Rare: sums of 64-bit integers are 128 bits wide, but don't reach 39 digits.
+        // This is rare: sums of 64-bit integers are 128 bits wide, but don't reach 39 digits.
         Err(EngineError::Refused { message, .. }) if is_too_wide(&message) => {
             ask(WideIntegers::Texts)
         }
@@ -182,7 +182,7 @@ pub fn ask(
     }
 }
 
-/// Whether DuckDB refuses a 128-bit integer because it has too many digits.
+/// Whether DuckDB failed because a 128-bit integer has too many digits.
 fn is_too_wide(message: &str) -> bool {
     message.contains("Conversion Error") && message.contains(NUMBERS)
 }
@@ -221,7 +221,7 @@ fn ask_any(script: &DuckdbScript, call: &EngineCall<'_>) -> Result<Answer, Engin
     }
 }
 
-/// Whether a version, such as `v1.5.6 (…)` or `2.0.0`, reads times as they are stored.
+/// Whether a version, such as `v1.5.6 (…)` or `2.0.0`, reads times in nanoseconds, as they are stored.
 pub fn reads_nanoseconds(version: &str) -> bool {
     let major = version.trim_start_matches('v').split('.').next();
     major
@@ -236,7 +236,7 @@ fn ask_program(
 ) -> Result<Option<Answer>, EngineError> {
     let mut text = String::from("SELECT version() AS version;\n");
     if let Some(secret) = &script.secret {
-        // These statements print output, too.
+        // These statements also print output.
         text += &format!(".output /dev/null\nINSTALL httpfs; LOAD httpfs;\n{secret};\n.output\n");
     }
     for statement in &script.preparation {
@@ -246,7 +246,7 @@ fn ask_program(
         LastStatement::Plan(plan) => format!("{plan}\n;\n"),
         LastStatement::CopyStatement(statement) => {
             let file = dot_quoted(&call.scratch.path().join("copy.sql"));
-            // `.read` needs a file; `.once` writes it.
+            // `.once` writes a file, because `.read` needs one.
             format!(".mode list\n.headers off\n.once {file}\n{statement};\n.read {file}\n")
         }
     };
@@ -279,16 +279,16 @@ fn ask_program(
 /// What DuckDB read for a query.
 #[derive(Clone, Debug, Default)]
 pub struct PlanRead {
-    /// Scans of tables.
+    /// Number of table scans.
     pub scans: u64,
-    /// Files that the scans opened, in total.
+    /// Number of files opened by the scans, in total.
     pub parts: u64,
     /// Bytes read; `None` if the system doesn't report them.
     pub bytes: Option<u64>,
 }
 
 impl PlanRead {
-    /// Extracted from the printed plan.
+    /// Extracts the figures from the printed plan.
     pub fn of(answer: &Answer) -> PlanRead {
         let mut read = PlanRead::default();
         answer
@@ -300,9 +300,9 @@ impl PlanRead {
     }
 }
 
-/// Adds the files that were opened according to a plan. The program prints the plan as it is, the module as text in a
-/// row; its structure differs between versions. Bytes read come from the script's counters: versions 1.5.5 and 1.5.6
-/// report far too few.
+/// Adds the number of files that were opened according to a plan. The program prints the plan as it is, the module as
+/// text in a row; the plan's structure differs between versions. The bytes read are taken from the script's counters,
+/// because versions 1.5.5 and 1.5.6 report far too few.
 fn add(name: &str, value: &Value, read: &mut PlanRead) {
     match value {
         Value::String(text) if name == "analyzed_plan" => {
@@ -310,7 +310,7 @@ fn add(name: &str, value: &Value, read: &mut PlanRead) {
                 add("", &plan, read);
             }
         }
-        // Numbers in a scan's extra information are strings.
+        // Numbers in a scan's extra information are given as strings.
         Value::String(files) if name == "Total Files Read" => {
             read.scans += 1;
             read.parts += files.parse().unwrap_or(0);
@@ -328,7 +328,7 @@ fn add(name: &str, value: &Value, read: &mut PlanRead) {
 mod tests {
     use super::*;
 
-    /// Plans of both versions, which have the same values in different places.
+    /// Plans of both versions, which contain the same values in different places.
     #[test]
     fn plans_of_both_versions_yield_the_same_counts() {
         let scan = r#"[{"extra_info":{"Total Files Read":"3"}},{"extra_info":{},"children":[{"extra_info":{"Total Files Read":"2"}}]}]"#;

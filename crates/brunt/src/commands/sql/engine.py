@@ -86,7 +86,7 @@ def nanos_of(session, part, column, unsupported):
     try:
         kind = dict(session.read.parquet(part).dtypes)[column]
     except unsupported:
-        # Sail computes with nanoseconds but has no type to return them.
+        # Sail can compute with nanoseconds but has no type in which to return them.
         nanos = f"unix_timestamp({quoted}) * 1000000000 + CAST(date_format({quoted}, 'SSSSSSSSS') AS BIGINT)"
         return nanos, f"CAST({quoted} AS TIMESTAMP)"
     if kind != "bigint":
@@ -104,7 +104,7 @@ def rows_of(session, group, view, unsupported):
         if absent:
             time, nanos = absent, "CAST(NULL AS BIGINT)"
         elif group["has_twins"]:
-            # As stored: an engine can skip parts by a stored column, but not by a computed one.
+            # Used as stored, because an engine can skip parts by a stored column, but not by a computed one.
             nanos = f"`{column}_ns`"
             time = f"timestamp_micros({nanos} DIV 1000) AS `{column}`"
         else:
@@ -112,7 +112,7 @@ def rows_of(session, group, view, unsupported):
             time = f"{time} AS `{column}`"
         columns.append(time)
         twins.append(f"{nanos} AS `{column}_ns`")
-    # Files are named one by one: their folders' names have no meaning here.
+    # Files are listed individually: the names of their folders have no meaning here.
     reader = session.read.option("mergeSchema", "true") if group["differ"] else session.read
     reader.parquet(*group["parts"]).createOrReplaceTempView(view)
     return f"SELECT {', '.join(columns + twins)} FROM {view}"
@@ -147,7 +147,7 @@ def ask_spark(request):
     try:
         session = SparkSession.builder.remote(remote).getOrCreate()
         say({"version": session.version})
-        # Spark returns times in nanoseconds as numbers, or not at all.
+        # Spark returns nanosecond times as numbers, or not at all.
         session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
         session.conf.set("spark.sql.session.timeZone", "UTC")
         for table in request["tables"]:
@@ -161,7 +161,7 @@ def ask_spark(request):
         try:
             table = session.sql(request["statement"]).toArrow()
         except SystemExit:
-            # The server would continue.
+            # The server would otherwise continue.
             session.interruptAll()
             raise
         pyarrow.parquet.write_table(with_names_once(table), request["rows"], compression="zstd")

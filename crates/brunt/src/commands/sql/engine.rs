@@ -1,6 +1,6 @@
-//! Runs an engine as a separate process: it reads a script and writes a Parquet file, and its exit status says why the
-//! file is missing. The rule: the user can fix anything that is missing or wrong, so it is reported with advice and
-//! exit status 2.
+//! Runs an engine as a separate process: it reads a script and writes a Parquet file; if it doesn't, its exit status
+//! says why. The rule: the user can fix anything that is missing or wrong, so it is reported with advice and exit
+//! status 2.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -21,17 +21,17 @@ use super::scratch::SqlScratch;
 use crate::bound;
 use crate::cli::{Failure, Output};
 
-/// An engine that is asked.
+/// An engine that can answer queries.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SqlEngine {
-    /// On this machine.
+    /// DuckDB, on this machine.
     Duckdb,
-    /// At an address, by Spark Connect.
+    /// Spark or Sail, at an address, through Spark Connect.
     Spark,
 }
 
 impl SqlEngine {
-    /// The engine's name, also in requests to the Python script.
+    /// The engine's name, also used in requests to the Python script.
     pub fn name(self) -> &'static str {
         match self {
             SqlEngine::Duckdb => "duckdb",
@@ -54,10 +54,10 @@ pub enum EngineError {
     Missing {
         /// The engine.
         engine: SqlEngine,
-        /// The attempts to find it, for the message.
+        /// What was tried to find it, for the message.
         tried: String,
     },
-    /// No answer at the address.
+    /// Nothing answers at the address.
     #[error("no Spark Connect server responds: {0}")]
     Unreachable(String),
     /// The engine rejected the statement, or could not read a part.
@@ -73,20 +73,20 @@ pub enum EngineError {
     Ended {
         /// The engine.
         engine: SqlEngine,
-        /// How it ended.
+        /// How the engine ended.
         status: String,
         /// The engine's message.
         message: String,
     },
-    /// The first thing it printed isn't its version.
+    /// The first line of output isn't the engine's version.
     #[error("{engine} printed something other than its version: {source}")]
     NoVersion {
         /// The engine.
         engine: SqlEngine,
-        /// The JSON error.
+        /// The error of the JSON parser.
         source: serde_json::Error,
     },
-    /// The file written by the engine cannot be read.
+    /// The file written by the engine can't be read.
     #[error("cannot read the answer of {engine}: {source}")]
     Unreadable {
         /// The engine.
@@ -94,18 +94,18 @@ pub enum EngineError {
         /// The reason.
         source: LakeError,
     },
-    /// The system could not start the engine.
+    /// The engine's process could not be started.
     #[error("cannot run {program}: {message}")]
     NotStarted {
         /// The program.
         program: String,
-        /// The system's message.
+        /// The system's error message.
         message: String,
     },
     /// Waiting for the engine, or writing its script, failed.
     #[error("{path}: {source}")]
     Io {
-        /// The program or file.
+        /// The program or file concerned.
         path: String,
         /// The reason.
         source: std::io::Error,
@@ -129,8 +129,8 @@ impl EngineError {
                 engine: SqlEngine::Spark,
                 ..
             } => {
-                "install the client with `pip install pyspark-client`, in the server's version, or set BRUNT_PYTHON to \
-                 the Python that has it"
+                "install the client with `pip install pyspark-client`, in the server's version, or \
+                 set BRUNT_PYTHON to a Python that has it"
             }
             EngineError::Unreachable(_) => {
                 "start one, for example `sail spark server --port 50051`, and give its address with --at"
@@ -138,11 +138,12 @@ impl EngineError {
             EngineError::Refused { .. } => {
                 "docs/trace.md and docs/results.md describe tables and columns"
             }
-            EngineError::NotStarted { .. } => "check that it may be executed",
+            EngineError::NotStarted { .. } => "check that it is executable",
             EngineError::Ended { .. }
             | EngineError::NoVersion { .. }
             | EngineError::Unreadable { .. } => {
-                return Failure::failed(&self).advise("try a smaller query to see what is missing");
+                return Failure::failed(&self)
+                    .advise("try a smaller query to see whether memory or time ran out");
             }
             EngineError::Io { .. } | EngineError::Interrupted => return Failure::failed(&self),
         };
@@ -157,16 +158,17 @@ pub struct Answer {
     pub engine: SqlEngine,
     /// The engine's version.
     pub version: String,
-    /// The Parquet file with the rows, in the engine's order; doesn't exist if the plan was requested.
+    /// The Parquet file with the rows, in the engine's order; doesn't exist if a plan was requested.
     pub rows: PathBuf,
-    /// Output after the version: the plan, if requested.
+    /// The lines of output after the version: the plan, if requested.
     pub printed: Vec<Value>,
-    /// Bytes read by its process; `None` if the system doesn't report them.
+    /// Bytes read by the engine's process; `None` if the system doesn't report them.
     pub bytes_read: Option<u64>,
 }
 
 impl Answer {
-    /// Builds an answer from the engine's output, whose first line is the version as JSON, and the file with the rows.
+    /// Creates an answer from the engine's output, whose first line is the version as JSON, and from the file with
+    /// the rows.
     pub fn of(engine: SqlEngine, printed: &[u8], rows: &Path) -> Result<Answer, EngineError> {
         let lines = serde_json::Deserializer::from_slice(printed).into_iter::<Value>();
         let mut lines = lines
@@ -191,7 +193,7 @@ impl Answer {
         format!("{} {}", self.engine, self.version)
     }
 
-    /// A note on the limitations of this engine's version.
+    /// A note on the limitations of this engine version.
     pub fn note(&self) -> Option<String> {
         let cuts =
             self.engine == SqlEngine::Duckdb && !super::duckdb::reads_nanoseconds(&self.version);
@@ -204,30 +206,30 @@ impl Answer {
     }
 }
 
-/// Context of a query to any engine.
+/// What a query needs, whatever the engine.
 pub struct EngineCall<'a> {
-    /// The file for the answer.
+    /// The file to which the answer is written.
     pub rows: PathBuf,
-    /// A folder for other files.
+    /// A folder for temporary files.
     pub scratch: &'a SqlScratch,
-    /// Reports whether the user interrupted.
+    /// Checks whether the user has interrupted.
     pub output: &'a Output,
 }
 
-/// How a process ended.
+/// The outcome of a process.
 pub struct Ended {
-    /// Its exit status; `None` after a signal.
+    /// The exit status; `None` after a signal.
     pub status: Option<i32>,
-    /// Its standard output.
+    /// The standard output.
     pub printed: Vec<u8>,
-    /// Its standard error, without surrounding white space.
+    /// The standard error, without surrounding white space.
     pub message: String,
     /// Bytes read from files and elsewhere; `None` if the system doesn't report them.
     pub bytes_read: Option<u64>,
 }
 
-/// Runs a program with this input until it ends or the user interrupts; `None` if the program doesn't exist. It also
-/// ends when this process does.
+/// Runs a program with this input until it ends or the user interrupts; `None` if the program doesn't exist. The
+/// program also ends when this process does.
 pub fn run(
     program: &OsStr,
     arguments: &[&OsStr],
@@ -240,7 +242,7 @@ pub fn run(
     };
     let mut child = bound::command(program)
         .args(arguments)
-        // Print calendar times as stored, and keep library warnings from hiding an error.
+        // Print calendar times as stored, and prevent library warnings from hiding an error.
         .env("TZ", "UTC")
         .env("PYTHONWARNINGS", "ignore")
         .stdin(Stdio::piped())
@@ -318,7 +320,7 @@ fn end(child: &Child) {
     while begun.elapsed() < GRACE && !is_over() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Even if the child has ended: its own children may not have.
+    // Do this even if the child has ended: its own children may still run.
     let _ = kill_process_group(group, Signal::KILL);
 }
 

@@ -1,6 +1,6 @@
-//! Finds the tables that a statement names, with their parts in a folder. The one rule: an engine receives only parts
-//! that this program could read itself: of its version, with its columns, and with a complete footer; and, unless too
-//! large to check, with unchanged bytes.
+//! Finds the tables that a statement names, with their parts in a folder. The rule: an engine receives only parts
+//! that this program could read itself, that is, parts in its format version, with its columns and a complete footer.
+//! Unless they are too large to check, their checksums also match.
 
 use std::path::Path;
 
@@ -17,16 +17,16 @@ use crate::cli::Failure;
 /// Why a folder cannot be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// It contains no tables.
+    /// The folder contains no tables.
     #[error("{0} contains neither a trace nor results")]
     Neither(String),
-    /// It contains results, but the query is for a trace.
+    /// The folder contains results, but the query is for a trace.
     #[error("{0} contains results, but this analysis is for traces")]
     NoTrace(String),
-    /// It contains tables of windows, but the query is for a trace.
+    /// The folder contains tables of windows, but the query is for a trace.
     #[error("{0} contains reports on windows, but this analysis is for traces")]
     WindowsOnly(String),
-    /// The trace is of another version, or of several.
+    /// The trace has another format version, or parts in several versions.
     #[error(transparent)]
     Trace(#[from] ReplayError),
     /// A table cannot be read.
@@ -61,14 +61,14 @@ impl FolderError {
 pub struct LakeTable {
     /// The table's definition.
     pub table: &'static Table,
-    /// Its parts as absolute paths or URLs, grouped by how engines read them.
+    /// The table's parts as absolute paths or URLs, grouped by how engines read them.
     pub groups: Vec<IntactParts>,
-    /// The total size of its parts.
+    /// The total size of the parts in bytes.
     pub bytes: u64,
 }
 
 impl LakeTable {
-    /// The table's columns, in order, as they are in the parts of a group.
+    /// The table's columns, in order, as stored in a group of parts.
     pub fn columns<'a>(
         &self,
         group: &'a IntactParts,
@@ -83,7 +83,7 @@ impl LakeTable {
         })
     }
 
-    /// A statement that returns the table's columns and no rows, in SQL that all engines understand.
+    /// A SELECT statement for the table's columns that returns no rows, in SQL that all engines understand.
     pub fn no_rows(&self) -> String {
         let times = self
             .table
@@ -102,7 +102,7 @@ impl LakeTable {
         format!("SELECT {} WHERE 1 = 0", columns.join(", "))
     }
 
-    /// The number of parts.
+    /// The number of parts of the table.
     pub fn parts(&self) -> usize {
         self.groups.iter().map(|group| group.files.len()).sum()
     }
@@ -112,13 +112,13 @@ impl LakeTable {
 pub struct LakeColumn {
     /// The column's name.
     pub name: &'static str,
-    /// Whether it holds times, which statements can also use as integers.
+    /// Whether the column contains times, which statements can also use as integers.
     pub is_time: bool,
-    /// A NULL expression in place of the column, if an older program wrote all parts without it.
+    /// A NULL expression to use instead of the column, if all parts were written by an older program that lacks it.
     pub absent: Option<String>,
 }
 
-/// A NULL column, in SQL that all engines understand.
+/// A NULL column in SQL that all engines understand.
 fn no_value(column: &Column) -> String {
     let kind = match column.kind {
         ColumnKind::Int => "BIGINT",
@@ -139,12 +139,12 @@ pub struct Lake {
     pub notes: Vec<String>,
     /// Statement that gives DuckDB access to an object store, if the parts are in one.
     pub secret: Option<String>,
-    /// Keeps the parts in place until the engine has answered.
+    /// Prevents parts from being moved or deleted until the engine has answered.
     _snapshot: Option<LakeSnapshot>,
 }
 
 impl Lake {
-    /// A lake without tables.
+    /// A lake without any tables.
     pub fn nothing() -> Lake {
         Lake {
             tables: Vec::new(),
@@ -154,7 +154,7 @@ impl Lake {
         }
     }
 
-    /// Opens the wanted tables in `folder`.
+    /// Opens the requested tables in `folder`.
     pub fn open(folder: &Path, wanted: &WantedTables<'_>) -> Result<Lake, FolderError> {
         let mut damaged = Vec::new();
         let folder = folder.canonicalize().map_err(|source| LakeError::Io {
@@ -218,7 +218,7 @@ impl Lake {
         Ok(lake)
     }
 
-    /// The number of parts of all tables.
+    /// The number of parts in all tables.
     pub fn parts(&self) -> usize {
         self.tables.iter().map(LakeTable::parts).sum()
     }
@@ -238,26 +238,26 @@ fn has_results(snapshot: &LakeSnapshot) -> Result<bool, LakeError> {
     Ok(false)
 }
 
-/// Selects the tables to open.
+/// Which tables to open.
 pub struct WantedTables<'a> {
-    /// The statement whose tables are wanted; without one, all tables are.
+    /// The statement whose tables are requested; `None` for all tables.
     pub statement: Option<&'a str>,
     /// Whether the query is for traces; results can't answer it.
     pub is_of_traces: bool,
-    /// Check the tables against their checksums if they have at most this many bytes, because engines don't. `None`:
-    /// don't check.
+    /// Compare the tables with their checksums if they have at most this many bytes, because engines don't. `None`:
+    /// never compare.
     pub verify_up_to: Option<u64>,
 }
 
 impl WantedTables<'_> {
-    /// Whether this table is wanted.
+    /// Whether this table is requested.
     pub fn has(&self, table: &str) -> bool {
         self.statement
             .is_none_or(|statement| names(statement, table))
     }
 }
 
-/// Whether a statement contains this name anywhere: opening an unneeded table only costs reading its footers.
+/// Whether a statement contains this name anywhere: opening a table that isn't needed only costs reading its footers.
 fn names(statement: &str, name: &str) -> bool {
     let words = statement.split(|c: char| !c.is_alphanumeric() && c != '_');
     words
@@ -265,7 +265,7 @@ fn names(statement: &str, name: &str) -> bool {
         .any(|word| word.eq_ignore_ascii_case(name))
 }
 
-/// Escapes a path so that no engine takes it for a pattern: in brackets, each character matches itself.
+/// Escapes a path so that no engine interprets it as a pattern: in brackets, each character matches itself.
 pub fn plain(path: &Path) -> String {
     let mut plain = String::new();
     for sign in path.to_string_lossy().chars() {
@@ -281,7 +281,7 @@ pub fn plain(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// A name must match a whole word, in any case.
+    /// A name must match a whole word, regardless of case.
     #[test]
     fn a_statement_names_a_table_only_as_a_whole_word() {
         let statement = "WITH a AS (SELECT * FROM Operations) SELECT x.flow FROM a, rpc_calls AS x";

@@ -1,10 +1,10 @@
 //! `brunt sql`: queries the tables of a trace or of results with an external engine: DuckDB on this machine, Spark or
-//! Sail on many. Brunt finds the parts, checks that they are of its version, and prints the answer.
+//! Sail on many. Brunt finds the parts, checks that their format version is its own, and prints the answer.
 //! ```text
 //!   lake ──parts──► statements ──► duckdb program, or Python with an engine ──Parquet──► table, JSON or CSV
 //! ```
 //!
-//! The one rule: an engine is a separate process that receives text; none of its code is linked.
+//! The rule: an engine is a separate process that receives text; none of its code is linked.
 
 mod duckdb;
 mod engine;
@@ -36,14 +36,14 @@ use scratch::SqlScratch;
 /// Query the tables of a trace or of results with SQL, in DuckDB, Spark or Sail
 #[derive(clap::Args)]
 pub struct Sql {
-    /// Folder of a trace (`brunt capture --out`) or of results (`brunt run`), or an object store's address, s3://BUCKET/PREFIX
-    /// (DuckDB with its extension httpfs).
+    /// Folder of a trace (`brunt capture --out`) or of results (`brunt run`), or the address of an object store,
+    /// s3://BUCKET/PREFIX (DuckDB with its extension httpfs).
     #[arg(required_unless_present = "list")]
     folder: Option<PathBuf>,
 
-    /// Name of an analysis (see --list), or a SELECT statement over the tables, in the engine's dialect; `-` reads the
-    /// statement from standard input. Each column of times has a second one with `_ns` added to its name: nanoseconds
-    /// since 1970.
+    /// Name of an analysis (see --list), or a SELECT statement over the tables, in the engine's dialect; `-` reads
+    /// the statement from standard input. Each time column has a counterpart with `_ns` appended to its name:
+    /// nanoseconds since 1970.
     #[arg(
         required_unless_present_any = ["list", "tables", "statement_file"],
         value_name = "NAME|STATEMENT",
@@ -65,11 +65,12 @@ pub struct Sql {
     #[arg(long, exclusive = true)]
     list: bool,
 
-    /// List the tables that the folder has, with their sizes; with --json, also their columns.
+    /// List the folder's tables with their sizes; with --json, also their columns.
     #[arg(long, conflicts_with_all = ["question", "statement_file", "explain", "csv", "parquet", "at"])]
     tables: bool,
 
-    /// Print the rows as comma-separated values, with a line of names. Null is empty, an empty text is `""`.
+    /// Print the rows as comma-separated values, preceded by a line of column names. Null is an empty field, an empty
+    /// text is `""`.
     #[arg(long, conflicts_with_all = ["explain", "parquet"])]
     csv: bool,
 
@@ -81,13 +82,14 @@ pub struct Sql {
     #[arg(long)]
     explain: bool,
 
-    /// Compare the question's tables with their checksums first, even above 1 GiB. Engines don't: they may answer from
-    /// changed bytes.
+    /// First compare the tables of the query with their checksums, even above 1 GiB. Engines don't do this: they may
+    /// answer from changed bytes.
     #[arg(long)]
     verify: bool,
 
     /// Engine to use: `duckdb` runs the program $BRUNT_DUCKDB, or else `duckdb` or the Python module of that name;
-    /// `spark` asks a Spark Connect server, Spark or Sail, through Python's pyspark ($BRUNT_PYTHON is the interpreter).
+    /// `spark` queries a Spark Connect server, Spark or Sail, through Python's pyspark ($BRUNT_PYTHON is the
+    /// interpreter).
     #[arg(long, value_enum, default_value = "duckdb")]
     engine: SqlEngine,
 
@@ -102,7 +104,7 @@ impl super::Subcommand for Sql {
         ("brunt sql --list", "list the analyses"),
         (
             "brunt sql DIR mix",
-            "operations, errors and latencies of a trace",
+            "show operations, errors and latencies of a trace",
         ),
         (
             "brunt sql DIR 'select flow, count(*) from operations group by flow'",
@@ -111,23 +113,23 @@ impl super::Subcommand for Sql {
         ("brunt sql DIR --tables", "list the tables"),
         (
             "brunt sql DIR -f question.sql --csv > answer.csv",
-            "a statement from a file, its rows for a spreadsheet",
+            "run a statement from a file, and save the rows for a spreadsheet",
         ),
         (
             "brunt sql DIR mix --parquet mix.parquet",
-            "the rows as a file for other programs",
+            "write the rows to a file for other programs",
         ),
         (
             "brunt sql DIR files --explain",
-            "how many parts and bytes the analysis reads",
+            "show how many parts and bytes the analysis reads",
         ),
         (
             "brunt sql s3://lake/all mix",
-            "the same for a lake in an object store",
+            "run the analysis on a lake in an object store",
         ),
         (
             "brunt sql DIR mix --engine spark --at 127.0.0.1:15002",
-            "the same in Spark or Sail",
+            "run the analysis in Spark or Sail",
         ),
     ];
 
@@ -199,7 +201,7 @@ impl super::Subcommand for Sql {
 }
 
 impl Sql {
-    /// The name of an analysis or a statement, wherever it was given.
+    /// The name of an analysis or a statement, whether given as an argument or in a file.
     fn question(&self) -> Result<String, Failure> {
         let file = match (&self.file, self.question.as_deref()) {
             (Some(file), _) => file.as_path(),
@@ -272,11 +274,11 @@ impl Sql {
     }
 }
 
-/// A file's name until it is complete.
+/// The name of a file until it is complete.
 fn open_name(file: &Path) -> PathBuf {
     let mut name = file.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.open", std::process::id()));
-    // The engine may run in another folder.
+    // Make it absolute, because the engine may run in another folder.
     let open = file.with_file_name(name);
     std::path::absolute(&open).unwrap_or(open)
 }
@@ -338,7 +340,7 @@ fn list(output: &Output) {
     output.object(&json!({ "analyses": all.collect::<Vec<_>>() }));
 }
 
-/// Prints what the engine read, and the total it could have read.
+/// Prints what the engine read, and the total that it could have read.
 fn explain(lake: &Lake, answer: &Answer, output: &Output) {
     let (parts, bytes) = (lake.parts(), lake.bytes());
     let read = PlanRead::of(answer);

@@ -1,5 +1,5 @@
-//! Prints an answer: a table for people, JSON or CSV. Reads the rows from the engine's file, twice to find a table's
-//! column widths, so memory use doesn't grow with the number of rows.
+//! Prints an answer as a table for people, as JSON or as CSV. Reads the rows from the engine's file (for a table
+//! twice, to find the column widths), so memory use doesn't grow with the number of rows.
 
 use brunt_lake::LakeError;
 use brunt_lake::foreign::{ForeignColumn, ForeignRows, ForeignValue, JsonObject};
@@ -11,7 +11,7 @@ use crate::cli::Output;
 /// The output format of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerForm {
-    /// Aligned columns, or the object of `--json`.
+    /// Aligned columns; with `--json`, an object.
     Rows,
     /// Comma-separated values (RFC 4180), with a header line.
     Csv,
@@ -125,7 +125,7 @@ impl Printer<'_> {
     }
 }
 
-/// Replaces control characters: a name from a packet may contain any, and must stay on its line.
+/// Replaces control characters: a name from a packet may contain any of them, but must stay on its line.
 fn shown(text: &str) -> String {
     let mut shown = String::new();
     for one in text.chars() {
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(of(ForeignValue::Null, 12345), "-      12345");
     }
 
-    /// Null and an empty string are distinguishable, and quotes and line ends are kept.
+    /// Null and an empty string are distinguishable, and quotes and line breaks are kept.
     #[test]
     fn values_for_other_programs_are_quoted() {
         let text = |text: &str| csv_cell(&ForeignValue::Text(text.into()));

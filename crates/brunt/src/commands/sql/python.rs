@@ -1,4 +1,5 @@
-//! Engines through their Python modules: one bundled script, which receives the query as JSON on standard input.
+//! Runs engines through their Python modules, with a bundled script that receives the query as JSON on standard
+//! input.
 
 use std::ffi::OsString;
 
@@ -66,7 +67,7 @@ fn ask(
     request: &Value,
     call: &EngineCall<'_>,
 ) -> Result<Answer, EngineError> {
-    // As a file, so that process listings stay short.
+    // Pass the script as a file, so that process listings stay short.
     let script = call.scratch.path().join("engine.py");
     std::fs::write(&script, SCRIPT).map_err(|source| EngineError::Io {
         path: script.display().to_string(),

@@ -1,5 +1,5 @@
-//! A lake or a trace in an object store: finds the objects that a query needs, and what DuckDB needs to read them
-//! itself. Only the list, the catalog and the table `notes` are fetched; the engine reads the rest.
+//! Lakes and traces in an object store: finds the objects that a query needs, and what DuckDB needs to read them
+//! itself. Fetches only the list of objects, the catalog and the table `notes`; the engine reads the rest.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::lake::{FolderError, Lake, LakeTable, WantedTables};
 use crate::cli::{Failure, Output};
 use crate::commands::remote::failure;
 
-/// Maximum time without an answer from the store.
+/// Maximum time to wait for an answer from the store.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Opens the wanted tables at an address.
+/// Opens the requested tables at an address.
 pub fn open(
     address: &str,
     wanted: &WantedTables<'_>,
@@ -68,7 +68,7 @@ pub fn open(
             .iter()
             .map(|(path, _)| url(path))
             .partition(|url| PartFile::parse(url).is_some());
-        // Their footers are not read; the engine reports missing columns.
+        // Their footers are not read here; the engine reports missing columns.
         let group = |files, has_twins| IntactParts {
             files,
             has_twins,
@@ -89,7 +89,7 @@ pub fn open(
     Ok(lake)
 }
 
-/// Fetches the table that records a trace's version, with its parts named as if they were captured here.
+/// Fetches the table that records a trace's version, naming its parts as if they had been captured here.
 fn fetch_notes(
     store: &dyn RemoteStore,
     address: &RemoteAddress,

@@ -1,5 +1,5 @@
-//! A folder for the files of one query: its script, its answer, and notes from an object store. The folder is deleted
-//! with the query.
+//! A folder for the temporary files of one query: its script, its answer, and the notes from an object store. The
+//! folder is deleted with the query.
 
 use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::Failure;
 
-/// Number of names to try: killed processes may have left some folders.
+/// Number of names to try: killed processes may have left their folders behind.
 const NAMES_MAX: u32 = 1000;
 
-/// The folder, in $TMPDIR or /tmp. Other users cannot read it.
+/// The folder, in $TMPDIR or /tmp. Other users can't read it.
 pub struct SqlScratch(PathBuf);
 
 impl SqlScratch {
     pub fn make() -> Result<SqlScratch, Failure> {
         let parent = std::env::temp_dir();
         let failed = |error: io::Error| Failure::failed(format!("{}: {error}", parent.display()));
-        // Absolute, for engines that change their directory.
+        // The path is absolute, for engines that change their directory.
         let parent = std::path::absolute(&parent).map_err(failed)?;
         for number in 0..NAMES_MAX {
             let folder = parent.join(format!("brunt-sql-{}-{number}", std::process::id()));

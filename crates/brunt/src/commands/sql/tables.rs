@@ -1,4 +1,4 @@
-//! Lists the tables that a folder has.
+//! Lists the tables in a folder.
 
 use brunt_core::units::{counted, format_size};
 use serde_json::json;

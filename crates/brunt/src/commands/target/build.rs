@@ -1,5 +1,5 @@
-//! Builds what a server serves from a [`TargetFile`]: portals, users, logical units. Called when the target starts and
-//! when its file is reloaded. The one rule: nothing is served until everything has been checked and opened.
+//! Builds what a server serves from a [`TargetFile`]: portals, users and logical units. Called when the target starts
+//! and when its file is reloaded. The rule: nothing is served until everything has been checked and opened.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,10 +17,10 @@ use super::file::{AluaWord, Misplaced, PortalEntry, TargetEntry, TargetFile};
 use super::lun::{self, LunWords};
 use crate::cli::Failure;
 
-/// Largest LUN: 14 bits in the flat form (SAM-5, 4.7.7.3).
+/// Highest LUN: 14 bits in flat addressing (SAM-5, 4.7.7.3).
 const LUN_MAX: u16 = 0x3fff;
 
-/// A target with everything that its entry names, opened.
+/// A target whose users and LUNs have been checked and opened.
 pub struct BuiltTarget {
     pub name: String,
     pub users: Vec<ChapUser>,
@@ -64,7 +64,8 @@ pub fn target(
     })
 }
 
-/// Parses the descriptions of all LUNs, by target and number, and checks them and the names against each other.
+/// Parses the descriptions of all LUNs, by target and number, and checks them and the targets' names against each
+/// other.
 ///
 /// # Errors
 /// Returns the first mistake.
@@ -116,9 +117,9 @@ pub fn lun_is_wrong(index: usize, key: &str, failure: Failure) -> Misplaced {
     Misplaced::at(&["target", &index.to_string(), "luns", key], failure)
 }
 
-/// A LUN, for comparison with the others. They must not share identity or state: an initiator takes two disks with one
-/// serial number for two paths to one disk, and two LUNs on one file don't see each other's reservations and atomic
-/// commands.
+/// A LUN, for comparison with later LUNs. They must not share identity or state: an initiator assumes that two disks
+/// with the same serial number are two paths to one disk, and two LUNs on the same file don't see each other's
+/// reservations and atomic commands.
 struct SeenLun {
     name: String,
     words: LunWords,
@@ -183,7 +184,7 @@ pub fn users_of(target: &TargetEntry) -> Result<Vec<ChapUser>, Failure> {
     Ok(vec![chap_pair(chap, target.mutual_chap.as_deref())?])
 }
 
-/// The users that may discover target names; `None` means those that may log in to a target.
+/// The users that may discover target names; `None` for those that may log in to a target.
 ///
 /// # Errors
 /// The credentials are invalid.
@@ -206,7 +207,7 @@ fn chap_pair(chap: &str, mutual: Option<&str>) -> Result<ChapUser, Failure> {
     })
 }
 
-/// Parses `USER:SECRET`, `@FILE` or `env:VARIABLE`. Errors never include the secret.
+/// Parses `USER:SECRET`, `@FILE` or `env:VARIABLE`. Errors never contain the secret.
 fn credentials(text: &str) -> Result<Credentials, Failure> {
     let (found, place) = if let Some(path) = text.strip_prefix('@') {
         let wrong = |error: &dyn std::fmt::Display| {
@@ -231,13 +232,13 @@ fn credentials(text: &str) -> Result<Credentials, Failure> {
             Ok(Credentials::new(user, secret))
         }
         _ => Err(Failure::usage(format!(
-            "the CHAP credentials{place} are not of the form USER:SECRET"
+            "the CHAP credentials{place} do not have the form USER:SECRET"
         ))
         .advise("write the user name, a colon and the secret")),
     }
 }
 
-/// The portals of a file.
+/// The addresses on which the portals of a file listen.
 ///
 /// # Errors
 /// Returns the first invalid portal.
@@ -267,7 +268,7 @@ pub fn portals(file: &TargetFile) -> Result<Vec<Portal>, Misplaced> {
     Ok(portals)
 }
 
-/// Sets how a server admits initiators.
+/// Configures how a server admits initiators.
 ///
 /// # Errors
 /// A portal is invalid.
@@ -283,12 +284,12 @@ pub fn listeners(file: &TargetFile, config: &mut TargetConfig) -> Result<(), Mis
 /// The ports through which LUNs are reached.
 #[derive(Clone)]
 pub struct Ports {
-    /// Target port groups by their number.
+    /// Target port groups by their numbers.
     pub groups: BTreeMap<u16, PortWords>,
     pub alua: Alua,
 }
 
-/// A target port group in the user's terms.
+/// The state of a target port group, as users write it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortWords {
     pub state: PortState,
@@ -307,7 +308,7 @@ impl fmt::Display for PortWords {
 }
 
 impl Ports {
-    /// The groups in SCSI terms.
+    /// The groups as SCSI describes them.
     pub fn groups(&self) -> Vec<PortGroup> {
         let group = |(id, words): (&u16, &PortWords)| PortGroup {
             preferred: words.preferred,
@@ -320,7 +321,7 @@ impl Ports {
 /// The port groups of a file.
 ///
 /// # Errors
-/// Portals of one group describe it differently.
+/// Portals of the same group describe it differently.
 pub fn ports(file: &TargetFile) -> Result<Ports, Misplaced> {
     let mut groups = BTreeMap::new();
     for (index, portal) in file.portals.iter().enumerate() {
@@ -396,7 +397,7 @@ const ISCSI_PORT: u16 = 3260;
 /// Parses an address to listen on; `port` is the default.
 ///
 /// # Errors
-/// It is not an address.
+/// The text isn't an address.
 pub fn address(text: &str, port: u16) -> Result<SocketAddr, Failure> {
     let wrong = |what: String| {
         Failure::usage(format!("{text}: {what}")).advise(format!(
@@ -425,7 +426,8 @@ pub fn address(text: &str, port: u16) -> Result<SocketAddr, Failure> {
         .ok_or_else(|| wrong("no such host".to_string()))
 }
 
-/// Discovery answers must be `host:port` (RFC 7143, 13.8); whether the name resolves matters only to initiators.
+/// Addresses in discovery answers must have the form `host:port` (RFC 7143, 13.8); whether the name resolves matters
+/// only to initiators.
 fn check_advertised(text: &str) -> Result<(), Failure> {
     let clean = |host: &str| {
         !host.is_empty()
@@ -450,8 +452,8 @@ fn check_advertised(text: &str) -> Result<(), Failure> {
     )
 }
 
-/// RFC 7143, 4.2.7: one of three types, at most 223 bytes, and of ASCII only what RFC 3722 permits: lower-case letters,
-/// digits, and `-.:`. An initiator that folds case would not find an upper-case name.
+/// Checks an iSCSI name (RFC 7143, 4.2.7): one of three types, at most 223 bytes, and of ASCII only what RFC 3722
+/// permits: lower-case letters, digits, and `-.:`. An initiator that folds case would not find an upper-case name.
 fn check_name(name: &str) -> Result<(), Failure> {
     let clean = |byte: u8| {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.' | b':')
@@ -502,7 +504,7 @@ mod tests {
         TargetFile::of(vec![PortalEntry::at(DEFAULT_PORTAL)], targets.collect())
     }
 
-    /// LUNs that could be mistaken for one another, or corrupt each other's data, are refused, also across targets.
+    /// LUNs that could be mistaken for one another, or corrupt each other's data, are rejected, even across targets.
     #[test]
     fn luns_that_could_be_confused_are_refused() {
         let folder = tempfile::tempdir().unwrap();
@@ -563,7 +565,7 @@ mod tests {
         check(&secret, &["target", "0", "chap"]);
     }
 
-    /// Portals of one group agree on its description, and only portals of a group have one.
+    /// Portals of the same group must agree on its description, and only portals in a group may have one.
     #[test]
     fn portals_of_one_group_must_agree() {
         let check = |portals: &[(u16, PortState, bool)], alua: AluaWord, wrong: Option<&str>| {
@@ -634,7 +636,7 @@ mod tests {
         assert_eq!(credentials("me:a:b").unwrap().user, "me");
     }
 
-    /// A name that initiators could not use is refused at the start.
+    /// A name that initiators could not use is rejected at the start.
     #[test]
     fn a_name_that_initiators_could_not_use_is_refused() {
         for name in [

@@ -1,5 +1,5 @@
 //! The description of a target, from a file (`--config`) or from flags: both produce a [`TargetFile`], from which
-//! everything else is built. The one rule: every mistake is reported with its flag, or with the file, the line and the
+//! everything else is built. The rule: every mistake is reported with its flag, or with the file, the line and the
 //! key.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::commands::sockets::Sockets;
 /// Maximum file size in bytes: 16,384 LUNs with room for their URLs.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Portals, targets and settings that apply to all of them.
+/// A target file: portals, targets, and settings that apply to all targets.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetFile {
@@ -47,7 +47,7 @@ pub struct TargetFile {
 }
 
 impl TargetFile {
-    /// A file with these portals and targets, and defaults for the rest.
+    /// A file with these portals and targets, and defaults for everything else.
     pub fn of(portals: Vec<PortalEntry>, targets: Vec<TargetEntry>) -> TargetFile {
         TargetFile {
             portals,
@@ -63,7 +63,7 @@ impl TargetFile {
         }
     }
 
-    /// The socket settings, in the form of the flags.
+    /// The socket settings, in the same form as from flags.
     pub fn sockets(&self) -> Sockets {
         let bytes = |size: Option<Size>| size.map(|Size(bytes)| bytes);
         Sockets {
@@ -83,7 +83,7 @@ pub struct PortalEntry {
     pub advertise: Option<String>,
     #[serde(default = "first_group")]
     pub group: NonZeroU16,
-    /// Initial state of the group.
+    /// Initial access state of the portal's group.
     #[serde(default)]
     pub state: PortState,
     /// Whether initiators should prefer the group.
@@ -145,7 +145,7 @@ pub struct TargetEntry {
     pub chap: Option<String>,
     #[serde(default)]
     pub mutual_chap: Option<String>,
-    /// By LUN number, in the syntax of `--lun`.
+    /// LUNs by number, in the syntax of `--lun`.
     #[serde(default)]
     pub luns: BTreeMap<String, String>,
 }
@@ -172,7 +172,7 @@ impl Digest {
     }
 }
 
-/// Default address to listen on.
+/// The default address to listen on.
 pub const DEFAULT_PORTAL: &str = "127.0.0.1:3260";
 
 fn default_portals() -> Vec<PortalEntry> {
@@ -187,7 +187,7 @@ pub fn first_group() -> NonZeroU16 {
     NonZeroU16::MIN
 }
 
-/// What to serve, and where that was specified.
+/// What to serve, and whether a file or flags specified it.
 pub struct Plan {
     pub file: TargetFile,
     origin: Origin,
@@ -198,7 +198,7 @@ enum Origin {
     File { name: String, text: String },
 }
 
-/// A mistake in a [`TargetFile`], and its key.
+/// A mistake in a [`TargetFile`], with the key that contains it.
 pub struct Misplaced {
     pub key: Vec<String>,
     pub failure: Failure,
@@ -214,7 +214,7 @@ impl Misplaced {
 }
 
 impl Plan {
-    /// The plan that flags describe.
+    /// The plan for a target that is described by flags.
     pub fn of_flags(file: TargetFile) -> Plan {
         Plan {
             file,
@@ -222,7 +222,7 @@ impl Plan {
         }
     }
 
-    /// Reads a file.
+    /// Reads a target file.
     ///
     /// # Errors
     /// The file cannot be read, or contains a mistake.
@@ -245,7 +245,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Checks for mistakes that flags cannot make.
+    /// Checks for mistakes that can't be made with flags.
     fn check(&self) -> Result<(), Misplaced> {
         let file = &self.file;
         if file.targets.is_empty() {
@@ -282,7 +282,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Converts a mistake to a failure, with its flag or line.
+    /// Converts a mistake to a failure, with its flag or its line.
     pub fn failure(&self, wrong: Misplaced) -> Failure {
         let key: Vec<&str> = wrong.key.iter().map(String::as_str).collect();
         match &self.origin {

@@ -1,6 +1,6 @@
 //! The state of a running target, and how it changes: by commands (`--control`) and by reloading its file (SIGHUP,
-//! `reload`). The one rule: everything new is checked and opened before anything that is served changes, so a mistake
-//! changes nothing.
+//! `reload`). The rule: everything new is checked and opened before anything in service changes, so a mistake changes
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,9 +22,9 @@ use super::lun::{self, LunWords};
 use super::reload::Renewal;
 use crate::cli::{Failure, Output};
 
-/// How long a command waits for outstanding requests on a removed LUN.
+/// How long a command waits for outstanding requests to a removed LUN.
 const DRAIN: Duration = Duration::from_secs(5);
-/// How long initiators have to log out of a removed target.
+/// How long initiators may take to log out of a removed target.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A running target.
@@ -36,14 +36,14 @@ pub struct Live {
 }
 
 struct State {
-    /// The current configuration, including changes by commands.
+    /// The current configuration, including changes made by commands.
     file: TargetFile,
     targets: BTreeMap<String, LiveTarget>,
 }
 
 struct LiveTarget {
     luns: Arc<LunMap>,
-    /// The target's ports, with the initial states of LUNs added from now on.
+    /// The target's ports, with the initial states for LUNs added from now on.
     ports: Ports,
 }
 
@@ -63,7 +63,7 @@ impl LiveTarget {
     }
 }
 
-/// Changes that a new file makes to a target's LUNs.
+/// Changes that a reloaded file makes to a target's LUNs.
 #[derive(Default)]
 struct Changes {
     remove: Vec<u16>,
@@ -71,18 +71,18 @@ struct Changes {
     resize: Vec<(u16, u64)>,
 }
 
-/// The targets of a new file, ready to be served.
+/// The targets that a reloaded file adds, ready to be served.
 #[derive(Default)]
 struct Successors {
     served: Vec<ServedTarget>,
-    /// Changes to the LUNs of targets that stay.
+    /// Changes to the LUNs of targets that remain.
     changes: Vec<(String, Arc<LunMap>, Changes)>,
-    /// Each target's ports, by its name.
+    /// The ports of each target, by target name.
     ports: BTreeMap<String, Ports>,
 }
 
 impl Live {
-    /// A target started from this plan; `config` is the file to reload.
+    /// Starts the state of a target from this plan; `config` is the file to reload.
     pub fn new(
         server: TargetServer,
         plan: &Plan,
@@ -114,7 +114,7 @@ impl Live {
         self.lock().targets.keys().cloned().collect()
     }
 
-    /// Handles the commands for a target.
+    /// Executes a command for a target.
     pub fn local(self: &Arc<Live>, name: &str) -> Local {
         Local::of(LiveDevices {
             live: Arc::clone(self),
@@ -141,9 +141,9 @@ impl Live {
         Ok(format!("{}: {done}", path.display()))
     }
 
-    /// Replaces the current configuration with a file.
+    /// Replaces the current configuration with that of a file.
     fn adopt(&self, file: &TargetFile, state: &mut State) -> Result<Vec<String>, Misplaced> {
-        // Nothing has changed yet, so everything here may fail.
+        // Nothing has changed yet, so everything up to here may fail.
         let described = build::describe(file)?;
         let discovery = build::discovery(file)?;
         let renewal = Renewal::prepare(&self.server, &state.file, file)?;
@@ -191,7 +191,7 @@ impl Live {
         Ok(done)
     }
 
-    /// Checks and opens everything that the file adds; nothing that is served changes.
+    /// Checks and opens everything that the file adds; nothing in service changes.
     fn successors(
         &self,
         file: &TargetFile,
@@ -270,7 +270,7 @@ impl Live {
 
     fn resize(&self, lun: u16, unit: &LogicalUnit, size: u64) -> std::io::Result<()> {
         unit.backend().resize(size)?;
-        // Check at once, so that the next command reports the change.
+        // Check at once, so that the next SCSI command reports the change.
         for event in unit.poll_medium() {
             self.output.note(format!("LUN {lun}: {event}"));
         }
@@ -282,7 +282,7 @@ impl Live {
     }
 }
 
-/// The changes that turn a target's LUNs into those of its new entry, with new LUNs already open.
+/// The changes that turn a target's current LUNs into those of its new entry; new LUNs are already open.
 fn differences(
     index: usize,
     entry: &TargetEntry,
@@ -341,7 +341,7 @@ fn remark(output: &Output, lun: u16, unit: &LogicalUnit) {
     }
 }
 
-/// Changes the state or preference that one LUN reports for a group.
+/// Changes the state or preference that a LUN reports for a group.
 fn set_access(
     unit: &LogicalUnit,
     group: u16,
@@ -353,7 +353,7 @@ fn set_access(
     preferred.map_or(Ok(()), |preferred| unit.set_preferred(group, preferred))
 }
 
-/// One target's LUNs, as commands see them.
+/// The LUNs of one target, as commands see them.
 struct LiveDevices {
     live: Arc<Live>,
     target: String,
@@ -447,7 +447,7 @@ impl LiveDevices {
                 .filter(|group| ports.groups.contains_key(group))
                 .ok_or_else(|| {
                     Reason::BadCommand.because(format!(
-                        "\"group\" is a target port group: one of {}",
+                        "\"group\" must be a target port group: one of {}",
                         known()
                     ))
                 })?;
@@ -466,7 +466,7 @@ impl LiveDevices {
             }
         }
         let reports: Vec<AccessReport> = units.iter().map(|unit| unit.access()).collect();
-        // Without LUNs, report the initial states that new ones would have.
+        // Without LUNs, report the initial states for new LUNs.
         let groups = reports.first().map_or_else(
             || self.target(&state).map(|live| live.ports.groups()),
             |report| Ok(report.groups.clone()),

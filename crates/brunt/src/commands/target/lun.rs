@@ -1,5 +1,5 @@
-//! Parses a LUN from `--lun` or a file: a device URL, then options after commas. Used when a LUN is opened. The one
-//! rule: options are taken off the end as long as they are valid options, so that a path may contain commas.
+//! Parses a LUN from `--lun` or a file: a device URL, then options after commas. Used when a LUN is opened. The rule:
+//! options are removed from the end as long as they are valid options, so that a path may contain commas.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct LunWords {
 pub const LUN_HELP: &str = "options of a LUN are thin, thick, ro, removable, wb, wt, faults, block=512, block=4096, \
     serial=TEXT, aptpl=FILE, sanitize=SIZE";
 
-/// Takes options off the end as long as they are valid options, so that a path may contain commas.
+/// Removes options from the end as long as they are valid options, so that a path may contain commas.
 pub fn parse(text: &str) -> Result<LunWords, Failure> {
     let mut words = LunWords::default();
     let mut rest = text;
@@ -108,12 +108,13 @@ fn sized(url: &str) -> Option<(String, u64)> {
     Some((format!("{kind}?{options}"), parse_size(size).ok()?))
 }
 
-/// The size in bytes of the memory or null device in a description.
+/// The size in bytes of the memory or null device that a description names.
 pub fn memory_size(text: &str) -> Option<u64> {
     sized(&parse(text).ok()?.url).map(|(_, size)| size)
 }
 
-/// Whether two descriptions differ only in the size of a memory or null device, which is then resized, not replaced.
+/// Whether two descriptions differ only in the size of a memory or null device, which is then resized instead of
+/// replaced.
 pub fn differ_in_size(before: &str, after: &str) -> bool {
     let (Ok(old), Ok(new)) = (parse(before), parse(after)) else {
         return false;
@@ -130,7 +131,7 @@ pub fn differ_in_size(before: &str, after: &str) -> bool {
 /// Opens a LUN.
 ///
 /// # Errors
-/// Its device does not open, or cannot fulfil its options.
+/// The device can't be opened, or can't provide what the options require.
 pub fn open(
     text: &str,
     words: &LunWords,
@@ -186,7 +187,7 @@ fn serial_of(target_name: &str, lun: u16) -> String {
 mod tests {
     use super::*;
 
-    /// Options are taken off the end in any order, and nothing else is.
+    /// Options are removed from the end in any order, and nothing else is removed.
     #[test]
     fn options_are_taken_off_the_end_in_any_order() {
         let check = |text, expected: LunWords| assert_eq!(parse(text).unwrap(), expected, "{text}");
@@ -246,7 +247,7 @@ mod tests {
         );
     }
 
-    /// A memory disk of another size is the same disk.
+    /// A memory disk of a different size is still the same disk.
     #[test]
     fn a_memory_disk_of_another_size_is_the_same_disk() {
         let check = |before, after, same| {
@@ -263,7 +264,7 @@ mod tests {
         assert_eq!(memory_size("disk.img"), None);
     }
 
-    /// Mistakes are reported.
+    /// Mistakes in options are reported.
     #[test]
     fn wrong_lun_options_are_refused() {
         for text in [

@@ -1,4 +1,4 @@
-//! Metrics of a running target: its work per initiator, its LUNs, and how they can be reached. Counters start at zero
+//! Metrics of a running target: its work per initiator, its LUNs, and their access states. Counters start at zero
 //! with the target; names end in their unit.
 
 use brunt_iscsi::target_node::{ConnectionCounters, TargetServer};
@@ -30,7 +30,7 @@ fn whole(page: &mut MetricsPage, server: &TargetServer) {
         ),
         (
             "logins_refused",
-            "Logins refused with a status.",
+            "Logins rejected with a status.",
             stats.logins_refused,
         ),
         (
@@ -60,7 +60,7 @@ fn whole(page: &mut MetricsPage, server: &TargetServer) {
     page.single(
         "brunt_target_sessions_open",
         MetricKind::Gauge,
-        "Sessions open now, discovery included.",
+        "Open sessions, including discovery sessions.",
         stats.sessions_open,
     );
 }
@@ -70,7 +70,7 @@ fn by_target(page: &mut MetricsPage, server: &TargetServer) {
     page.metric(
         "brunt_target_sessions",
         MetricKind::Gauge,
-        "Sessions open now, by target.",
+        "Open sessions by target.",
     );
     for (target, _, sessions) in &targets {
         page.sample("brunt_target_sessions", &[("target", target)], sessions);
@@ -128,7 +128,7 @@ fn luns(page: &mut MetricsPage, server: &TargetServer) {
     page.metric(
         name,
         MetricKind::Counter,
-        "Commands refused because of a port group's access state.",
+        "Commands rejected because of a port group's access state.",
     );
     for (target, lun, unit) in &luns {
         page.sample(

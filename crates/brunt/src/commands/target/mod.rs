@@ -38,9 +38,9 @@ use super::sockets::Sockets;
 use crate::cli::{Done, Failure, Output, bind_for};
 use crate::devices::url_parser;
 
-/// Interval between checks whether the command should stop.
+/// How often to check whether the command should stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long initiators have to log out at the end.
+/// How long initiators may take to log out at the end.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Flags that --config replaces.
@@ -67,11 +67,11 @@ const REPLACED_BY_FILE: [&str; 14] = [
 /// to log out, closes all connections and prints its counters.
 #[derive(clap::Args)]
 pub struct Target {
-    /// Device to serve; the first is LUN 0, the next LUN 1 and so on. A device URL (see `brunt help devices`), then options after
-    /// commas: thin or thick (provisioning; default thick), ro (read-only), removable, wb or wt (write-back or
-    /// write-through cache; default wt), faults (a fault layer on top, unless the URL has one, for --control), block=512 or
-    /// block=4096, serial=TEXT, aptpl=FILE (keeps persistent reservations across restarts), sanitize=SIZE (maximum rate of
-    /// SANITIZE, per second).
+    /// Device to serve; the first one is LUN 0, the next LUN 1, and so on. A device URL (see `brunt help devices`),
+    /// then options after commas: thin or thick (provisioning; default thick), ro (read-only), removable, wb or wt
+    /// (write-back or write-through cache; default wt), faults (a fault layer on top, unless the URL has one, for
+    /// --control), block=512 or block=4096, serial=TEXT, aptpl=FILE (keeps persistent reservations across restarts),
+    /// sanitize=SIZE (maximum rate of SANITIZE, per second).
     #[arg(
         long = "lun",
         value_name = "URL[,OPTION…]",
@@ -81,18 +81,18 @@ pub struct Target {
     luns: Vec<String>,
 
     /// Serve the targets described in a TOML file, each with its LUNs and CHAP, and their portals. docs/target.md
-    /// lists its keys. Replaces the corresponding flags. SIGHUP reloads the file.
+    /// lists its keys. The file replaces the corresponding flags. SIGHUP reloads the file.
     #[arg(long, value_name = "FILE", conflicts_with_all = REPLACED_BY_FILE)]
     config: Option<PathBuf>,
 
-    /// Address to listen on; port 0 picks a free port. Can be repeated. Portals of different groups (`,group=2`) lead
-    /// to different target ports; without it the group is 1. `,state=standby` is the group's asymmetric access state, and
-    /// `,preferred` tells initiators to prefer it.
+    /// Address to listen on; port 0 picks a free port. Can be repeated. Portals in different groups (`,group=2`)
+    /// belong to different target ports; the default group is 1. `,state=standby` sets the group's asymmetric access
+    /// state, and `,preferred` asks initiators to prefer the group.
     #[arg(long = "portal", value_name = "ADDRESS:PORT[,group=N][,state=STATE][,preferred]", default_value = DEFAULT_PORTAL)]
     portals: Vec<String>,
 
-    /// Address that discovery reports for the portal, if initiators reach it at another one (NAT, a published port).
-    /// The first is for the first --portal, and so on.
+    /// Address that discovery reports for the portal, if initiators reach it at a different address (NAT, a published
+    /// port). The first one applies to the first --portal, and so on.
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Vec<String>,
 
@@ -109,11 +109,11 @@ pub struct Target {
     #[arg(long, value_name = "USER:SECRET|@FILE|env:VARIABLE", requires = "chap")]
     mutual_chap: Option<String>,
 
-    /// Who may discover the target's name and addresses; none: everyone [default: users that may log in].
+    /// Who may discover the target's name and addresses; none: everyone [default: the users that may log in].
     #[arg(long, value_name = "USER:SECRET|@FILE|env:VARIABLE|none")]
     discovery_chap: Option<String>,
 
-    /// Who changes the asymmetric access states (ALUA) of target port groups: nobody (there are none), the target
+    /// Who changes the asymmetric access states (ALUA) of target port groups: nobody (states don't exist), the target
     /// (implicit: by --control or a fault), initiators (explicit: SET TARGET PORT GROUPS), or both.
     #[arg(long, value_enum, default_value = "implicit", value_name = "WHO")]
     alua: AluaWord,
@@ -123,7 +123,7 @@ pub struct Target {
     #[arg(long, value_enum, default_value = "allow", value_name = "WHEN")]
     header_digest: Digest,
 
-    /// Data digest (CRC32C); same choices as --header-digest.
+    /// Data digest (CRC32C); same choices as for --header-digest.
     #[arg(long, value_enum, default_value = "allow", value_name = "WHEN")]
     data_digest: Digest,
 
@@ -135,9 +135,9 @@ pub struct Target {
     sockets: Sockets,
 
     /// Accept commands on standard input while serving: one JSON object per line, answered by one line on standard
-    /// output. Commands arm and disarm faults, switch retries on and off, fail and rebuild array members, read
-    /// counters, and add, remove and resize LUNs. Example: {"do":"arm","lun":0,"fault":"medium-error,p=0.5"}. The LUN's URL must include the matching
-    /// layer, such as memory:1GiB?fault=off.
+    /// output. Commands arm and disarm faults, enable and disable retries, fail and rebuild array members, read
+    /// counters, and add, remove and resize LUNs. Example: {"do":"arm","lun":0,"fault":"medium-error,p=0.5"}. For
+    /// faults, retries and members, the LUN's URL must include the matching layer, such as memory:1GiB?fault=off.
     #[arg(long)]
     control: bool,
 
@@ -148,8 +148,9 @@ pub struct Target {
     #[command(flatten)]
     nbd: nbd::NbdFlags,
 
-    /// Poll for requests instead of sleeping while sessions exist, which saves the time to wake a thread. A connection
-    /// then occupies a core even if it is idle; at most half the cores (at least one) are used. iSCSI only; needs io_uring.
+    /// Poll for requests instead of sleeping while sessions exist, which saves the time it takes to wake a thread. A
+    /// connection then occupies a core even when idle; at most half of the cores (at least one) are used. iSCSI only;
+    /// needs io_uring.
     #[arg(long)]
     poll: bool,
 
@@ -169,15 +170,15 @@ impl super::Subcommand for Target {
         ),
         (
             "brunt target --lun memory:1GiB,thin --lun disk.img,wb --portal 127.0.0.1:0",
-            "serve two LUNs on a free port, which the first line of output names",
+            "serve two LUNs on a free port, which the first line of output reports",
         ),
         (
             "brunt target --lun 'memory:1GiB?fault=medium-error,p=0.01,op=read;name=disk&retry=5' --control",
-            "a disk with media errors behind a controller that retries; change both while serving",
+            "serve a disk with media errors behind a controller that retries; both can be changed while serving",
         ),
         (
             "brunt target --lun 'array:raid5,[a.img],[b.img],[c.img],spare=[d.img]' --control",
-            "an array of files; {\"do\":\"fail\",\"lun\":0,\"member\":1} on standard input fails a member",
+            "serve an array of files; {\"do\":\"fail\",\"lun\":0,\"member\":1} on standard input fails a member",
         ),
         (
             "brunt target --lun memory:1GiB --chap @secret.txt --portal 0.0.0.0:3260",
@@ -214,7 +215,7 @@ impl super::Subcommand for Target {
         if self.poll {
             announce_polling(output)?;
         }
-        // Divert SIGHUP before anything that might send it can learn of the target.
+        // Handle SIGHUP before anything that might send it can learn of the target.
         let hung_up = match self.config {
             Some(_) => output.divert_hangup().map_err(Failure::failed)?,
             None => Arc::default(),
@@ -266,8 +267,8 @@ impl super::Subcommand for Target {
     }
 }
 
-/// Raises the limit on open files as far as an unprivileged process may: each connection needs one, and the usual soft
-/// limit of 1024 is for programs that use select(2). If it fails, the target serves fewer connections.
+/// Raises the limit on open files as far as an unprivileged process may: each connection needs one, and the usual
+/// soft limit of 1024 is meant for programs that use select(2). If it fails, the target serves fewer connections.
 fn raise_open_files() {
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current = limit.maximum;
@@ -277,7 +278,7 @@ fn raise_open_files() {
 /// The device URL in a `--lun` value.
 ///
 /// # Errors
-/// Its options are invalid.
+/// The options in the value are invalid.
 pub(super) fn lun_url(text: &str) -> Result<String, Failure> {
     lun::parse(text)
         .map(|words| words.url)
@@ -389,7 +390,7 @@ fn start(
         output.line(portal);
     }
     if output.is_json() {
-        // Standard output carries only the final object, so addresses go to standard error.
+        // With --json, standard output carries only the final object, so the addresses go to standard error.
         for portal in server.portals() {
             output.note(format!("listening on {portal}"));
         }
@@ -410,7 +411,7 @@ fn until_interrupted(live: &Live, hung_up: &AtomicBool, output: &Output) {
     }
 }
 
-/// Starts a thread that executes commands from standard input until end of file or process exit.
+/// Starts a thread that executes commands from standard input until the end of input or process exit.
 fn take_orders(live: &Arc<Live>, output: &Output) -> Done {
     let (live, output) = (Arc::clone(live), output.clone());
     let work = move || {
@@ -440,7 +441,7 @@ fn take_orders(live: &Arc<Live>, output: &Output) -> Done {
         .map_err(|error| Failure::failed(format!("cannot start a thread for --control: {error}")))
 }
 
-/// Prints what --poll costs.
+/// Prints the cost of --poll.
 fn announce_polling(output: &Output) -> Done {
     if usual_engine().map_err(Failure::failed)? != IoEngine::IoUring {
         return Err(Failure::usage("--poll requires io_uring")

@@ -1,4 +1,4 @@
-//! The NBD side of `brunt target`: exports its LUNs to NBD clients. Starts and ends with the target. The one rule: an
+//! The NBD side of `brunt target`: exports its LUNs to NBD clients. Starts and ends with the target. The rule: an
 //! export uses the same backend as its LUN, so both sides see the same data; SCSI state above the backend
 //! (reservations, access states) does not apply to NBD.
 
@@ -18,29 +18,29 @@ use crate::cli::{Failure, Output};
 /// The port that IANA assigned to NBD.
 const PORT: u16 = 10809;
 
-/// Whether NBD clients have to use TLS.
+/// Whether NBD clients must use TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum NbdTlsMode {
-    /// Clients without TLS are refused.
+    /// Clients without TLS are rejected.
     Require,
-    /// Clients without TLS are served as well.
+    /// Clients without TLS are served too.
     On,
 }
 
-/// The flags of `brunt target` for NBD.
+/// The NBD flags of `brunt target`.
 #[derive(Debug, clap::Args)]
 pub struct NbdFlags {
-    /// Serve the LUNs over NBD as well, at this address (port 0 picks a free port) or Unix socket: export 0 is LUN 0
-    /// and the default. Without --nbd-tls, anyone who can connect may read and write.
+    /// Also serve the LUNs over NBD, at this address (port 0 picks a free port) or Unix socket: export 0 is LUN 0 and
+    /// the default. Without --nbd-tls, anyone who can connect may read and write.
     #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
     nbd: Option<String>,
 
-    /// Serve NBD through TLS 1.3, with server-cert.pem and server-key.pem of this folder (laid out as for nbdkit and
+    /// Serve NBD over TLS 1.3, with server-cert.pem and server-key.pem from this folder (laid out as for nbdkit and
     /// QEMU).
     #[arg(long, value_name = "FOLDER", requires = "nbd")]
     nbd_tls: Option<PathBuf>,
 
-    /// With --nbd-tls: refuse NBD clients without TLS (require), or serve them as well (on).
+    /// With --nbd-tls: reject NBD clients without TLS (require), or serve them too (on).
     #[arg(
         long,
         value_enum,
@@ -50,7 +50,7 @@ pub struct NbdFlags {
     )]
     nbd_tls_mode: NbdTlsMode,
 
-    /// With --nbd-tls: refuse TLS clients that do not show a certificate signed by an authority of the folder's
+    /// With --nbd-tls: reject TLS clients that do not present a certificate signed by an authority in the folder's
     /// ca-cert.pem.
     #[arg(long, requires = "nbd_tls")]
     nbd_tls_verify_peer: bool,
@@ -88,10 +88,10 @@ impl NbdFlags {
     }
 }
 
-/// Listens at the address of `--nbd`, or at `unix:PATH`.
+/// Listens at the address given with `--nbd`, or at `unix:PATH`.
 ///
 /// # Errors
-/// It is invalid or in use.
+/// The address is invalid or in use.
 fn listen(text: &str) -> Result<NbdListener, Failure> {
     let failed = |error: std::io::Error, advice: &str| {
         Failure::failed(format!("--nbd: cannot listen on {text}: {error}")).advise(advice)
@@ -122,7 +122,7 @@ fn listen(text: &str) -> Result<NbdListener, Failure> {
 /// Serves all LUNs of a target, including those added later, and prints the URL.
 ///
 /// # Errors
-/// The kernel refused.
+/// The server cannot be started.
 pub fn serve(
     listener: NbdListener,
     live: &Arc<Live>,
@@ -146,7 +146,7 @@ pub fn serve(
     Ok(server)
 }
 
-/// The current LUNs: by number, or by target and number if there are several targets.
+/// The current LUNs, named by number, or by target and number if there are several targets.
 fn exports(live: &Live) -> Vec<NbdServed> {
     let targets = live.server.targets();
     let mut exports = Vec::new();
@@ -171,7 +171,7 @@ fn exports(live: &Live) -> Vec<NbdServed> {
     exports
 }
 
-/// The statistics, as a line and as an object.
+/// The statistics as a line and as an object.
 pub fn summary(stats: &NbdServerStats) -> (String, Value) {
     let line = format!(
         "NBD: {} connections, {} requests, {} read, {} written; {} errors, {} refused and {} broken connections, {} of them stuck",

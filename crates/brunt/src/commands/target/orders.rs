@@ -1,13 +1,14 @@
-//! Executes and answers the lines on the target's standard input (`--control`). Called by the thread that reads them.
-//! The one rule: every line is answered, and the answer to a wrong one says what would be correct.
+//! Executes and answers the lines on the target's standard input (`--control`). Called by the thread that reads these
+//! lines. The rule: every line is answered, and the answer to an invalid line says what would be correct.
 
 use brunt_study::control::{Local, Reason, Refusal, Reply};
 use serde_json::Value;
 
-/// Executes a line and returns the answer. With several targets, `"target":"iqn…"` selects the target with the LUN.
+/// Executes a line and returns the answer. With several targets, `"target":"iqn…"` selects the target that has the
+/// LUN.
 pub fn answer(targets: &[String], local: impl Fn(&str) -> Local, line: &str) -> String {
     let Ok(Value::Object(mut message)) = serde_json::from_str(line) else {
-        // Not a valid command for any target.
+        // The line isn't a valid command for any target.
         return Local::new([]).line(line);
     };
     let named = message.remove("target");

@@ -1,5 +1,6 @@
-//! Applies the parts of a reloaded target file other than its targets: portals and their groups, and settings of later
-//! connections. Called by `live`. The one rule: keys that can't change are refused by name before anything changes.
+//! Applies the parts of a reloaded target file other than its targets: portals and their groups, and settings for
+//! later connections. Called by `live`. The rule: a file that changes fixed keys is rejected before anything changes,
+//! and the message names them.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -12,23 +13,23 @@ use super::build::{self, Ports};
 use super::file::{Misplaced, TargetFile};
 use crate::cli::Failure;
 
-/// A new file's portals, already open, and its settings.
+/// The portals of a reloaded file, already open, and its settings.
 pub struct Renewal {
     open: OpenPortals,
     config: TargetConfig,
-    /// Groups of portals, with their initial states in the file.
+    /// Groups of portals, with their initial states as in the file.
     pub ports: Ports,
-    /// Groups whose initial state differs from the old file's; it is applied now.
+    /// Groups whose initial state in the file differs from that in the old file; the new state is applied at once.
     pub renewed: Vec<u16>,
-    /// Changes, described for the operator.
+    /// The changes in words, for the operator.
     pub changes: Vec<String>,
 }
 
 impl Renewal {
-    /// Checks a new file against the old one, and opens its portals.
+    /// Checks a reloaded file against the old one, and opens its portals.
     ///
     /// # Errors
-    /// The file has a mistake, or changes a key that cannot change.
+    /// The file contains a mistake, or changes a key that can't be changed.
     pub fn prepare(
         server: &TargetServer,
         before: &TargetFile,
@@ -84,8 +85,8 @@ fn cannot_open(config: &TargetConfig, error: PortalError) -> Misplaced {
     let mut failure = Failure::failed(error);
     if is_taken {
         failure = failure.advise(
-            "choose a free one; if it overlaps an existing portal (all addresses, the same port), remove that one \
-             first in a separate reload",
+            "choose a free address; if it overlaps an existing portal (all addresses, the same port), \
+             first remove that portal in a separate reload",
         );
     }
     match index {

@@ -19,11 +19,13 @@ const PARQUET: &str = "parquet";
 
 /// Convert traces to another format; slice, merge, scale or anonymize them
 ///
-/// Several traces are merged by time, and devices of the same name become one. Requests that the output format cannot
-/// express are left out and counted.
+/// Several traces are merged by time, and devices with the same name become one device. Requests that the output
+/// format cannot express are left out and counted.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # the Parquet form, for SQL and for replay\n  brunt trace convert Financial1.spc.gz --to parquet --out financial1\n\n  # a minute of one volume, for fio\n  brunt trace convert day.csv.gz --from 1h --for 1m --device 1063 --to iolog3 --out minute.iolog"
+    after_help = "Examples:\n  # convert to Parquet, for SQL and for replay\n  brunt trace convert \
+     Financial1.spc.gz --to parquet --out financial1\n\n  # extract a minute of one volume, for fio\n  brunt \
+     trace convert day.csv.gz --from 1h --for 1m --device 1063 --to iolog3 --out minute.iolog"
 )]
 pub struct ConvertArgs {
     /// Trace files, or `-` for standard input
@@ -32,7 +34,7 @@ pub struct ConvertArgs {
     /// Output format
     #[arg(long, value_name = "FORMAT", value_parser = names(std::iter::once(PARQUET).chain(WRITERS.iter().map(|writer| writer.name))))]
     to: String,
-    /// Output file, or folder for parquet; it must not exist yet
+    /// Output file (for parquet, folder), which must not exist yet
     #[arg(long, short, value_name = "PATH")]
     out: PathBuf,
     #[command(flatten)]
@@ -41,7 +43,7 @@ pub struct ConvertArgs {
     read: ReadArgs,
 }
 
-/// What of a trace is converted, and how it is changed.
+/// Which requests of a trace to convert, and how to change them.
 #[derive(clap::Args)]
 struct SliceArgs {
     /// Skip requests before this time, counted from the first request
@@ -53,7 +55,7 @@ struct SliceArgs {
     /// Keep this device; may be repeated
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<String>,
-    /// Keep this share of the addresses (0 to 1), in extents of 1 MiB
+    /// Keep this fraction of the addresses (0 to 1), in extents of 1 MiB
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     share: f64,
     /// Concatenate all devices into one; reads the traces twice
@@ -65,7 +67,7 @@ struct SliceArgs {
     /// Multiply addresses by this factor
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     scale: f64,
-    /// Number devices, start times at 0 and hide content hashes; addresses and sizes stay
+    /// Replace device names with numbers, start times at 0 and hide content hashes; addresses and sizes are kept
     #[arg(long)]
     anonymize: bool,
 }
@@ -101,7 +103,7 @@ struct Converted {
     /// Requests read.
     requests: u64,
     damaged: u64,
-    /// Requests of a captured trace that transferred no data.
+    /// Requests in a captured trace that transferred no data.
     moved_nothing: LeftOutTransfers,
     /// SCSI commands whose FUA bit or extents are unknown.
     details_dropped: u64,
@@ -109,7 +111,7 @@ struct Converted {
     left_out: TransformLedger,
     #[serde(flatten)]
     ledger: WriteLedger,
-    /// Digest of the requests to be written.
+    /// Digest of the requests that are written.
     digest: brunt_trace::StreamDigest,
 }
 
@@ -153,7 +155,7 @@ pub fn run(args: &ConvertArgs, output: &Output) -> Done {
     Ok(())
 }
 
-/// Reads the traces to their end.
+/// Reads the traces to the end.
 fn each(
     args: &ConvertArgs,
     output: &Output,
@@ -195,21 +197,24 @@ fn print(converted: &Converted, output: &Output) {
     } = converted;
     for (number, why) in [
         (converted.damaged, "not readable"),
-        (left_out.outside_time, "outside the slice of time"),
+        (left_out.outside_time, "outside the requested time"),
         (left_out.other_devices, "of other devices"),
-        (left_out.not_in_share, "outside the share of addresses"),
+        (
+            left_out.not_in_share,
+            "outside the requested fraction of the addresses",
+        ),
         (left_out.too_far, "with an address or time beyond 64 bits"),
         (
             ledger.left_out_operation,
-            "with an operation that the format does not have",
+            "with an operation that the format lacks",
         ),
         (
             ledger.left_out_unaligned,
-            "at addresses or of lengths that are not whole blocks of the format",
+            "whose address or length is not a whole number of the format's blocks",
         ),
         (
             ledger.left_out_device,
-            "of devices other than the first, since the format has only one",
+            "for devices other than the first, since the format supports only one",
         ),
     ] {
         if number > 0 {

@@ -14,7 +14,8 @@ use crate::cli::{Done, Failure, Output};
 
 /// Fit a model to a trace: an experiment that represents it, and a profile for sizing tools
 ///
-/// Each part of the model (mix, sizes, sequential runs, arrivals, locality, reuse) comes with its distance from the trace.
+/// Each part of the model (mix, sizes, sequential runs, arrivals, locality, reuse) is reported with its distance from
+/// the trace.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  # an experiment to share instead of the trace\n  brunt trace fit Financial1.spc.gz \
@@ -27,7 +28,7 @@ pub struct FitArgs {
     /// Write the experiment to this file, which must not exist yet
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Also print the profile for sizing tools of each server in each window of this length (for a captured trace)
+    /// Also print, for a captured trace, each server's profile for sizing tools in each window of this length
     #[arg(long, value_name = "TIME")]
     window: Option<Span>,
     #[command(flatten)]
@@ -114,18 +115,18 @@ impl FitArgs {
             return Ok(None);
         };
         if width.0.as_secs() < 1 {
-            return Err(Failure::usage("--window is at least 1s"));
+            return Err(Failure::usage("--window must be at least 1s"));
         }
         match self.is_captured() {
             true => Ok(NonZeroU64::new(width.0.as_nanos() as u64)),
             false => Err(Failure::usage(
-                "--window needs the folder of a trace that `brunt capture --out` saved: other traces name no servers",
+                "--window needs the folder of a trace saved by `brunt capture --out`: other traces do not name servers",
             )),
         }
     }
 }
 
-/// A profile in one line.
+/// A profile as one line.
 fn line(sizer: &SizerProfile) -> String {
     let share = |share: Option<f64>| {
         share.map_or_else(|| "-".to_string(), |share| format!("{:.1}", share * 100.0))
@@ -134,7 +135,7 @@ fn line(sizer: &SizerProfile) -> String {
         .mean_per_s
         .map_or_else(|| "-".to_string(), |rate| format!("{rate:.1}/s"));
     format!(
-        "{mean} on average, {}/s at most; random reads {} % over {} bytes, random writes {} %",
+        "{mean} on average, peak {}/s; random reads {} % over {} bytes, random writes {} %",
         sizer.peak_per_s,
         share(sizer.random_read),
         sizer.random_read_working_set_bytes,

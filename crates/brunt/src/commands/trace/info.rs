@@ -49,7 +49,7 @@ pub fn run(args: &InfoArgs, output: &Output) -> Done {
     nothing_read(&info)
 }
 
-/// A trace without requests is a failure: the user expected some.
+/// A trace without requests is a failure, because the user expected some.
 fn nothing_read(info: &TraceInfo) -> Done {
     let ledger = &info.ledger;
     if ledger.requests > 0 {
@@ -79,7 +79,7 @@ fn print(info: &TraceInfo, output: &Output) {
     ));
     if let Some(first) = info.ledger.damaged_first {
         output.line(match info.ledger.damaged {
-            1 => format!("damaged      1 row was skipped, row {first}"),
+            1 => format!("damaged      row {first} was skipped"),
             damaged => format!(
                 "damaged      {} rows were skipped, the first is row {first}",
                 count(damaged)
@@ -175,7 +175,7 @@ fn figures(info: &TraceInfo, output: &Output) {
     ));
     if let Some(dispersion) = info.rate.dispersion {
         output.line(format_args!(
-            "burstiness   {dispersion:.1} (variance over mean of a second's requests; Poisson: 1)"
+            "burstiness   {dispersion:.1} (variance over mean of the requests per second; Poisson: 1)"
         ));
     }
     if !info.sizes.is_empty() {
@@ -200,14 +200,14 @@ fn locality(info: &TraceInfo, output: &Output) {
     ));
     if let Some(share) = info.sequential_share {
         output.line(format_args!(
-            "sequential   {:.1} % begin where the one before ended",
+            "sequential   {:.1} % begin where the previous request ended",
             share * 100.0
         ));
     }
     if let Some(mean) = info.runs.mean_requests {
         let longest = count(info.runs.longest_requests);
         output.line(format_args!(
-            "runs         {mean:.2} requests on average, the longest {longest}"
+            "runs         {mean:.2} requests on average, longest {longest}"
         ));
     }
     let hot = info.hot_extents.iter().take(3).map(|hot| {
@@ -220,12 +220,12 @@ fn locality(info: &TraceInfo, output: &Output) {
     });
     let hot = hot.collect::<Vec<_>>().join(", ");
     output.line(format_args!(
-        "hot          {hot} (requests of an extent of 1 MiB)"
+        "hot          {hot} (requests to an extent of 1 MiB)"
     ));
     if let Some(largest) = info.working_sets.iter().max_by_key(|set| set.bytes) {
         let (bytes, from) = (format_size(largest.bytes), largest.from_s);
         output.line(format_args!(
-            "working set  at most {bytes} in {:.0} s, from {from:.0} s on",
+            "working set  peak {bytes} in {:.0} s, from {from:.0} s on",
             largest.for_s
         ));
     }
@@ -234,10 +234,15 @@ fn locality(info: &TraceInfo, output: &Output) {
         let error = reuse.standard_error * 100.0;
         let median = reuse.median_bytes.map_or_else(
             || "hardly any block is accessed again".to_string(),
-            |median| format!("the median reuse distance is up to {}", format_size(median)),
+            |median| {
+                format!(
+                    "the median reuse distance is at most {}",
+                    format_size(median)
+                )
+            },
         );
         output.line(format_args!(
-            "reuse        {first:.1} % of block accesses are the block's first; {median} (shares ± {error:.1} %)"
+            "reuse        {first:.1} % of block accesses are the first to their block; {median} (shares ± {error:.1} %)"
         ));
     }
 }
@@ -247,7 +252,7 @@ fn answers(info: &TraceInfo, output: &Output) {
     if let Some(depth) = info.depth {
         let (mean, p99, max) = (depth.mean, depth.p99, depth.max);
         output.line(format_args!(
-            "depth        {mean:.1} in flight on average when one is sent, including itself, p99 {p99}, at most {max}"
+            "depth        {mean:.1} in flight on average when one is sent, including itself, p99 {p99}, peak {max}"
         ));
     }
     if let Some(response) = info.response {

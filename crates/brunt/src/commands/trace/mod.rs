@@ -32,7 +32,7 @@ enum What {
     Fit(fit::FitArgs),
 }
 
-/// How a trace is to be read.
+/// How to read a trace.
 #[derive(clap::Args)]
 struct ReadArgs {
     /// Format, if it cannot be detected
@@ -70,11 +70,11 @@ impl Subcommand for Trace {
         ),
         (
             "brunt trace info day.csv --format tencent --json",
-            "the same as JSON, with the format given",
+            "describe a trace as JSON, with its format given",
         ),
         (
             "brunt trace convert sda.blktrace.0 --to iolog3 --out sda.iolog",
-            "a blktrace as fio replays it",
+            "convert a blktrace recording for replay with fio",
         ),
     ];
 
@@ -98,10 +98,10 @@ fn failure(error: TraceError) -> Failure {
     };
     match &error {
         TraceError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-            Failure::usage(&error).advise("write the path of a trace that exists")
+            Failure::usage(&error).advise("write the path of an existing trace")
         }
         TraceError::Write { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists => {
-            Failure::usage(&error).advise("choose another file, or remove that one")
+            Failure::usage(&error).advise("choose another file, or remove this one")
         }
         TraceError::Lake(LakeError::Taken { .. }) => Failure::usage(&error),
         TraceError::TooManyCalls { .. } => Failure::failed(&error),
@@ -114,7 +114,7 @@ fn failure(error: TraceError) -> Failure {
             "'brunt analyze {path}' reports on its NFS and iSCSI traffic"
         )),
         TraceError::Doubtful { format, .. } => Failure::usage(&error).advise(format!(
-            "if it is, write --format {format}; otherwise describe its columns with --columns"
+            "if it is a trace, write --format {format}; otherwise describe its columns with --columns"
         )),
         TraceError::NoTraceInArchive { .. } => {
             Failure::usage(&error).advise("extract the file you want to read, or set --format")

@@ -1,5 +1,5 @@
-//! SCSI commands of a capture, each with its known facts, as tshark decodes them and as a trace has them. The one rule:
-//! neither side is adjusted to match the other, except where a comment here says so.
+//! SCSI commands in a capture with everything known about each, as decoded by tshark and as stored in a trace. The
+//! rule: neither side is adjusted to match the other, except where a comment here says so.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,9 +18,9 @@ const TASK_MANAGEMENT_RESPONSE: u64 = 0x22;
 const DATA_IN: u64 = 0x25;
 const R2T: u64 = 0x31;
 
-/// A command's known facts by name; an unknown fact is absent.
+/// What is known about a command, by name; unknown facts are absent.
 pub type Known = BTreeMap<&'static str, u64>;
-/// Commands by the initiator's port and tag; those with equal keys are in capture order.
+/// Commands by the initiator's port and task tag; those with the same key are in capture order.
 pub type Commands = BTreeMap<(u64, u64), Vec<Known>>;
 
 fn set(known: &mut Known, name: &'static str, value: Option<u64>) {
@@ -29,7 +29,7 @@ fn set(known: &mut Known, name: &'static str, value: Option<u64>) {
     }
 }
 
-/// The commands that tshark sees in a capture.
+/// The commands in a capture according to tshark.
 pub fn tsharks(path: &Path, file: CaptureFile) -> Commands {
     let mut commands = Commands::new();
     for pdu in pdus(path, file) {
@@ -65,8 +65,8 @@ pub fn tsharks(path: &Path, file: CaptureFile) -> Commands {
     commands
 }
 
-/// Records that a task management function was carried out. It ended those of the commands that it covers (RFC 7143,
-/// 11.5.1) that were sent before it and have no response: each gets its tag.
+/// Records that a task management function was carried out. The function ended those of the commands it covers (RFC
+/// 7143, 11.5.1) that were sent before it and have no response: each of these gets the function's tag.
 fn add_ended(commands: &mut Commands, (client, tag): (u64, u64)) {
     let by = commands[&(client, tag)]
         .last()
@@ -130,7 +130,7 @@ fn of_request(pdu: &SeenPdu) -> Known {
     known
 }
 
-/// Adds the extents of an UNMAP whose list is in this PDU: their number, and a hash over all of them.
+/// Adds the extents of an UNMAP whose list is in this PDU: their number, and a hash of them all.
 fn add_extents(known: &mut Known, extents: impl Iterator<Item = (u64, u64)>) {
     let numbers = extents.fold((0, 0u64), |(count, all), (lba, blocks)| {
         (
@@ -150,7 +150,8 @@ fn extents_of(pdu: &SeenPdu) -> impl Iterator<Item = (u64, u64)> + '_ {
 fn add_data(known: &mut Known, name: &'static str, bytes: u64, pdu: &SeenPdu) {
     *known.entry(name).or_default() += bytes;
     known.insert("last_data", pdu.last_ns);
-    // If a list continues in another PDU, tshark shows it up to the end of the first, and the trace doesn't have it.
+    // If a list continues in another PDU, tshark shows it up to the end of the first PDU, while the trace doesn't
+    // contain the list.
     if pdu
         .number("scsi_sbc.unmap.block_descriptor_data_length")
         .is_some_and(|len| 8 + len <= bytes)
@@ -165,7 +166,7 @@ fn add_data(known: &mut Known, name: &'static str, bytes: u64, pdu: &SeenPdu) {
     );
 }
 
-/// Adds a PDU's facts about a command seen before.
+/// Adds the facts in a PDU about a command seen before.
 fn add(known: &mut Known, opcode: u64, pdu: &SeenPdu) {
     let bytes = pdu.number("iscsi.datasegmentlength").unwrap_or(0);
     match opcode {
@@ -203,7 +204,7 @@ pub fn int(batch: &Batch, column: &'static str, row: usize) -> Option<u64> {
     (!batch.is_null(column, row)).then(|| batch.ints(column)[row] as u64)
 }
 
-/// The commands of a trace.
+/// The commands in a trace.
 pub fn ours(trace: &Path) -> Commands {
     let mut ports = BTreeMap::new();
     let mut damaged = read_table(trace, &FLOWS, |batch| {
@@ -277,7 +278,7 @@ pub fn ours(trace: &Path) -> Commands {
                     is_command.then(|| u64::from_str_radix(&cdb[..2], 16).unwrap()),
                 );
                 if !is_command {
-                    // "Function complete" is a status in the table of all protocols.
+                    // In the table for all protocols, "function complete" is a status.
                     known.remove("status");
                 }
                 // tshark shows sense data only with CHECK CONDITION; tgt also sends the previous sense data with GOOD.
@@ -316,7 +317,7 @@ pub fn ours(trace: &Path) -> Commands {
     let tags: BTreeMap<u64, u64> = rows.iter().map(|(id, (_, tag, _))| (*id, *tag)).collect();
     let mut commands = Commands::new();
     for (port, tag, mut known) in rows.into_values() {
-        // Record ids are our own; identify the function that ended the command by its tag.
+        // Record ids are specific to the trace; identify the function that ended the command by its tag.
         if let Some(by) = known.get_mut("aborted_by") {
             *by = tags[by];
         }

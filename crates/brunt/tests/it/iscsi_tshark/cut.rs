@@ -1,4 +1,4 @@
-//! Captures with a missing part: files that end within a packet, and packets truncated at a length. Every command that
+//! Captures with missing parts: files that end within a packet, and packets that are truncated. Every command that
 //! tshark finds with its response is in the trace, and nothing in the trace is invented.
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::{leave_out_unshown, stored};
 use crate::support::pdml::CaptureFile;
 use crate::support::{TempDir, brunt, need, run_within, succeed};
 
-/// Facts from headers of commands and responses; data may be in the missing part.
+/// Keeps facts that come from headers of commands and responses; data may be in the missing part.
 const OF_HEADERS: [&str; 11] = [
     "request_first",
     "reply_first",
@@ -40,13 +40,14 @@ fn in_whole<'a>(whole: &'a Commands, key: &(u64, u64), known: &Known) -> Option<
         .find(|whole| whole["request_first"] == known["request_first"])
 }
 
-/// Compares a cut capture with tshark's view of it and with the complete capture; returns how many commands both found.
+/// Compares a cut capture with tshark's view of it and with the complete capture; returns the number of commands that
+/// both found.
 fn check_cut(name: &str, whole: &Commands, path: &Path, folder: &TempDir) -> usize {
     let trace = folder.join(&format!("trace-{name}"));
     let mut capture = brunt();
     capture.args(["capture", "-r"]).arg(path);
     let done = run_within(capture.arg("--out").arg(&trace), 300);
-    // 1 if packets are so short that no operation is left.
+    // The exit status is 1 if packets are so short that no operation is left.
     assert!(
         matches!(done.status.code(), Some(0 | 1)),
         "{name}: {done:?}"
@@ -77,7 +78,7 @@ fn check_cut(name: &str, whole: &Commands, path: &Path, folder: &TempDir) -> usi
         .flat_map(|(key, same)| same.iter().map(move |known| (key, known)))
     {
         let theirs = of_headers(known);
-        // tshark's match of command and response is wrong if it differs from the one in the complete capture.
+        // tshark has matched command and response wrongly if the match differs from the one in the complete capture.
         let is_true = in_whole(whole, key, known).is_some_and(|whole| of_headers(whole) == theirs);
         if !known.contains_key("reply_first") || !is_true {
             continue;
@@ -106,12 +107,12 @@ fn folder() -> Option<TempDir> {
     Some(TempDir::new("iscsi-cut"))
 }
 
-/// tshark takes a second to start: each capture takes every third of the cases, and all captures together have them all.
+/// tshark takes a second to start, so each capture uses a third of the cases; all captures together use all of them.
 fn every_third<T>(cases: impl IntoIterator<Item = T>, capture: usize) -> impl Iterator<Item = T> {
     cases.into_iter().skip(capture % 3).step_by(3)
 }
 
-/// Files that end at any byte.
+/// Files that end at arbitrary bytes.
 #[test]
 fn files_that_end_within_a_packet_invent_no_commands() {
     const CUTS: usize = 8;
@@ -137,7 +138,7 @@ fn files_that_end_within_a_packet_invent_no_commands() {
     assert!(found > 1000, "{found}");
 }
 
-/// Packets truncated within their headers, a PDU's header, or its data.
+/// Packets that are truncated within their headers, a PDU's header, or its data.
 #[test]
 fn truncated_packets_invent_no_commands() {
     let Some(folder) = folder() else { return };

@@ -1,6 +1,7 @@
-//! iSCSI commands of captures made by dumpcap (`tools/iscsi-captures.sh`), as `brunt capture` writes them, compared
-//! with tshark's: tgt, the kernel's target (LIO) and ours, with libiscsi's, QEMU's, the kernel's and our initiator, and
-//! several connections per session. Small captures of each are in testdata/; larger ones are made on demand.
+//! iSCSI commands in captures made by dumpcap (`tools/iscsi-captures.sh`), as stored by `brunt capture`, compared
+//! with tshark's: the targets are tgt, the kernel's (LIO) and Brunt's; the initiators are libiscsi's, QEMU's, the
+//! kernel's and Brunt's; with several connections per session. Small captures are in testdata/; larger ones are made
+//! on demand.
 
 mod commands;
 mod cut;
@@ -16,7 +17,8 @@ use brunt_lake::read_table;
 use commands::{Commands, Known, TASK_MANAGEMENT, int, ours, tsharks};
 use serde_json::{Value, json};
 
-/// tshark 4.0 doesn't show all blocks of ORWRITE, WRITE AND VERIFY (16) and WRITE SAME. It does for other commands.
+/// tshark 4.0 doesn't show all blocks of ORWRITE, WRITE AND VERIFY (16) and WRITE SAME. It shows all blocks of other
+/// commands.
 fn leave_out_unshown(ours: &mut Known, theirs: &Known) {
     if matches!(theirs.get("opcode"), Some(0x8b | 0x8e | 0x2e | 0x41 | 0x93)) {
         for name in ["lba", "blocks"] {
@@ -87,7 +89,7 @@ fn check(name: &str, path: &Path, folder: &TempDir) -> BTreeMap<u64, usize> {
         check_connections(&trace);
     }
     match name.rsplit_once('-') {
-        // LOGICAL UNIT RESET and TARGET WARM RESET.
+        // Function codes of LOGICAL UNIT RESET and TARGET WARM RESET.
         Some((_, "tasks")) => check_ended(name, path, &theirs, &[5, 6]),
         Some((_, "aborts")) => check_ended(name, path, &theirs, &[1]),
         _ => {}
@@ -99,8 +101,8 @@ fn check(name: &str, path: &Path, folder: &TempDir) -> BTreeMap<u64, usize> {
     kinds
 }
 
-/// Task management functions of these kinds each ended a command. The commands without a response are exactly those
-/// that they ended, and are counted as such.
+/// Task management functions of each of these kinds ended a command. The commands without a response are exactly
+/// those that these functions ended, and are counted as such.
 fn check_ended(name: &str, path: &Path, theirs: &Commands, functions: &[u64]) {
     let all = || theirs.values().flatten();
     let mut ended = BTreeSet::new();
@@ -177,7 +179,7 @@ fn check_connections(trace: &Path) {
     );
 }
 
-/// Unpacked copies of the captures in testdata/iscsi, by name.
+/// Decompressed copies of the captures in testdata/iscsi, by name.
 fn stored(folder: &TempDir) -> Vec<(String, PathBuf)> {
     let files = std::fs::read_dir(root().join("testdata/iscsi")).expect("captures");
     let mut stored: Vec<(String, PathBuf)> = files
@@ -202,7 +204,7 @@ fn stored(folder: &TempDir) -> Vec<(String, PathBuf)> {
     stored
 }
 
-/// Every command of the stored captures equals tshark's in all facts known to both.
+/// For every command in the stored captures, all facts known to both tshark and the trace are equal.
 #[test]
 fn tshark_agrees_on_the_stored_captures() {
     if need("tshark", "tshark").is_none() {
@@ -226,8 +228,8 @@ fn tshark_agrees_on_the_stored_captures() {
     }
 }
 
-/// A captured UNMAP, with its list sent with the command or requested by the target, is one of 64 KiB in the block
-/// trace, and is replayed as such.
+/// A captured UNMAP of 64 KiB, with its list sent with the command or requested by the target, is an UNMAP of 64 KiB
+/// in the block trace, and is replayed as such.
 #[test]
 fn unmaps_are_replayed() {
     let folder = TempDir::new("iscsi-unmap");
@@ -271,7 +273,7 @@ fn unmaps_are_replayed() {
             (&json!(1), &json!(65_536)),
             "{name}"
         );
-        // The contents of an unreadable part of the commands table are missing, and counted.
+        // The rows in an unreadable part of the commands table are missing, and counted.
         let part = std::fs::read_dir(trace.join("scsi_commands"))
             .unwrap()
             .next()
@@ -302,8 +304,8 @@ fn check_live(session: &str, at_least: usize) {
     let folder = TempDir::new("iscsi-tshark");
     let path = folder.join("live.pcapng");
     let program = PathBuf::from(env!("CARGO_BIN_EXE_brunt"));
-    // If the clock is set back during a capture, a command can end before it began: tshark shows its times, our trace a
-    // duration of 0.
+    // If the clock is set back during a capture, a command can end before it began: tshark shows these times, while
+    // the trace has a duration of 0.
     let times_hold = (0..3).any(|_| {
         succeed(
             Command::new(&tool)
@@ -396,8 +398,8 @@ fn tshark_agrees_on_resets() {
     check_live("brunt-tasks", 40);
 }
 
-/// libiscsi's test suite aborts a WRITE, and the kernel's initiator aborts a READ and a WRITE,
-/// while our target holds them.
+/// libiscsi's test suite aborts a WRITE, and the kernel's initiator aborts a READ and a WRITE, while Brunt's target
+/// holds them.
 #[test]
 fn tshark_agrees_on_aborts() {
     check_live("brunt-aborts", 40);

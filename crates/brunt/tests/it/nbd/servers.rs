@@ -1,4 +1,4 @@
-//! Servers for tests of the NBD client, and a handle that sends them requests.
+//! Servers for tests of the NBD client, and a handle for sending requests to them.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 pub(super) const MIB: u64 = 1 << 20;
 
-/// A server in the foreground on a Unix socket; its folder has a `disk`.
+/// A server in the foreground on a Unix socket; its folder contains a file `disk`.
 pub(super) struct Server {
     pub(super) child: Child,
     pub(super) command: Vec<String>,
@@ -34,7 +34,7 @@ pub(super) fn disk(folder: &TempDir, bytes: u64) -> PathBuf {
 }
 
 impl Server {
-    /// `SOCKET` and `DISK` are replaced by paths in the folder.
+    /// `SOCKET` and `DISK` are replaced with paths in the folder.
     pub(super) fn start(folder: TempDir, words: &[&str]) -> Server {
         let path = |name: &str| folder.path().join(name).display().to_string();
         let word = |word: &&str| {
@@ -66,7 +66,8 @@ impl Server {
     }
 
     pub(super) fn wait(&mut self) {
-        // The path exists before the server listens, and some servers serve only one connection: ask the kernel.
+        // The path exists before the server listens, and some servers serve only one connection, so ask the kernel
+        // instead of connecting.
         let line_end = format!(" {}", self.folder.path().join("socket").display());
         let listens =
             |line: &str| line.ends_with(&line_end) && line.split(' ').nth(3) == Some("00010000");
@@ -118,7 +119,7 @@ impl Drop for Server {
     }
 }
 
-/// nbdkit with these arguments, behind its socket.
+/// nbdkit with these arguments, listening on a socket.
 pub(super) fn nbdkit(folder: TempDir, words: &[&str]) -> Option<Server> {
     need("nbdkit", "nbdkit")?;
     Some(Server::start(
@@ -152,7 +153,7 @@ pub(super) fn storage_daemon(folder: TempDir) -> Option<Server> {
         "type=nbd,id=m,node-name=n,name=other",
     ];
     let mut server = Server::start(folder, &words);
-    // The server listens before it has its exports.
+    // The server listens before its exports exist.
     eventually("the exports", 20, || {
         assert!(server.child.try_wait().unwrap().is_none());
         open_url_with(&server.url("other", ""), brunt_store::BACKENDS, false).is_ok()
@@ -209,7 +210,7 @@ impl Hand {
         }
     }
 
-    /// Runs all requests to completion; returns completions by tag.
+    /// Runs all requests to completion; returns the completions by tag.
     pub(super) fn run(&mut self, requests: Vec<Request>) -> Vec<Completion> {
         let (mut batch, mut done) = (VecDeque::from(requests), Vec::new());
         while !batch.is_empty() || self.device.outstanding() > 0 {
@@ -224,7 +225,7 @@ impl Hand {
         self.run(vec![request]).pop().unwrap()
     }
 
-    /// Writes `byte` everywhere from `offset` to `offset + len`.
+    /// Fills the range from `offset` to `offset + len` with `byte`.
     pub(super) fn write(
         &mut self,
         offset: u64,

@@ -1,10 +1,11 @@
-//! The Linux kernel as a judge of NFS: its server under Brunt's client, and its client, captured and replayed by Brunt.
+//! NFS tested against the Linux kernel: its server with Brunt's client, and its client, captured and replayed by
+//! Brunt.
 //!
-//! Other tests do the same with nfs-ganesha and our own client. Most servers and clients in the field are Linux's, and
-//! differ from these. The server has directory cookies in the order of hashes, transfers of at most 64 KiB (in a small
-//! machine), a pseudo file system above its exports, exports for ports below 1024, and delegations. The client has
-//! locks, several connections, its own compounds, and the protocol for access control lists next to NFSv3. The guest is
-//! emulated, so its times mean nothing. All of this uses one guest, because each takes seconds to start.
+//! Other tests use nfs-ganesha and Brunt's own client. Most servers and clients in the field are Linux's, which
+//! behave differently. The kernel's server has directory cookies in hash order, transfers of at most 64 KiB (in a
+//! small machine), a pseudo file system above its exports, exports that require ports below 1024, and delegations.
+//! The kernel's client has locks, several connections, its own compounds, and the ACL protocol next to NFSv3. The
+//! guest is emulated, so its times mean nothing. All tests use the same guest, because starting one takes seconds.
 
 mod mounted;
 mod served;
@@ -20,9 +21,9 @@ use crate::support::{TempDir, busy, eventually, need};
 const GUEST_NFS_PORT: u16 = 2049;
 const GUEST_MOUNT_PORT: u16 = 20_048;
 
-/// Serves two folders of an ext4, `open` to all ports and `reserved` to those below 1024, and then runs commands that
-/// it gets from a port of the host: `serve` starts the server again, `work` and `hold` mount a folder of the host and
-/// use it.
+/// Serves two folders on an ext4 file system, `open` to all ports and `reserved` to those below 1024, and then runs
+/// commands that it receives from a port of the host: `serve` restarts the server, `work` and `hold` mount a folder
+/// from the host and use it.
 const SCRIPT: &str = r#"
 set -e
 printf 'sunrpc 111/tcp portmapper\nsunrpc 111/udp portmapper\n' >/etc/services
@@ -114,7 +115,7 @@ while :; do
 done
 "#;
 
-/// The guest, and the port from which it takes its orders.
+/// The guest, and the port from which it receives its commands.
 struct KernelGuest {
     guest: Guest,
     orders: TcpListener,
@@ -140,7 +141,7 @@ impl KernelGuest {
         });
     }
 
-    /// Runs a command to its end; returns what it printed after each of these words.
+    /// Runs a command to its end; returns the output that followed each of these words.
     fn run<const N: usize>(&mut self, command: &str, words: [&str; N]) -> [String; N] {
         self.order(command);
         let printed = words.map(|word| self.guest.wait_for(word));

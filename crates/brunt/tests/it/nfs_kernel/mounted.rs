@@ -1,5 +1,5 @@
-//! The kernel's client on nfs-ganesha and on its own server: its traffic is captured, counted by tshark, and replayed
-//! onto ganesha.
+//! The kernel's client on nfs-ganesha and on its own server: its traffic is captured, counted with tshark, and
+//! replayed on ganesha.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::nfs_replay::{replay, traced, writable};
 use crate::nfs_server::{MOUNT_PORT, NFS_PORT, Server, run};
 use crate::support::{TempDir, brunt, succeed};
 
-/// The guest works in a folder of ganesha, with NFSv3, and with NFSv4.1 over several connections.
+/// The guest works in a folder on ganesha, with NFSv3, and with NFSv4.1 over several connections.
 pub fn work_on_ganesha(server: &Server, folder: &TempDir, guest: &mut KernelGuest) {
     for version in ["3", "4.1"] {
         let work = server.export().join(format!("work{version}"));
@@ -57,8 +57,8 @@ pub fn work_on_ganesha(server: &Server, folder: &TempDir, guest: &mut KernelGues
     }
 }
 
-/// The guest works on its own server, with NFSv4.2. Others write to files that it has open: the server recalls its
-/// delegations, and asks the others to wait.
+/// The guest works on its own server, with NFSv4.2. Other clients write to files that the guest has open: the server
+/// recalls the guest's delegations, and asks the other clients to wait.
 pub fn work_on_linux(server: &Server, folder: &TempDir, guest: &mut KernelGuest) {
     let file = folder.join("linux.pcapng");
     let capture = Capture::start(&file);
@@ -72,7 +72,7 @@ pub fn work_on_linux(server: &Server, folder: &TempDir, guest: &mut KernelGuest)
         write.arg(url(version, &format!("open/linux/a/{name}"), ""));
         succeed(&mut write, 60);
     }
-    // The folder is an export of this client, and has a name in the guest's.
+    // To Brunt's client, the folder is an export; in the guest's mount, it has a name.
     let made = url("3", "open/linux/made", "&create=yes&size=64k");
     succeed(brunt().args(["io", "write", &made]), 60);
     guest.run("release", []);
@@ -80,7 +80,7 @@ pub fn work_on_linux(server: &Server, folder: &TempDir, guest: &mut KernelGuest)
     let trace = folder.join("linux");
     traced(&file, &trace);
     compounds_are_those_of_tshark(&file, &trace);
-    // ganesha recalls no delegations, so calls that waited for one in the trace succeed at once.
+    // ganesha recalls no delegations, so calls that had to wait for a recall in the trace succeed at once.
     let differ = replayed("4.1", server, &trace);
     let is_busy = |differ: &&Value| differ["cause"] == "busy";
     let busy = differ.iter().filter(is_busy);
@@ -89,7 +89,7 @@ pub fn work_on_linux(server: &Server, folder: &TempDir, guest: &mut KernelGuest)
     assert!((1..5).contains(&calls), "{differ:?}");
 }
 
-/// Fields of the messages that tshark finds, each message's values in a list.
+/// Fields of the messages that tshark finds; each message's values are a list.
 fn ask(file: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<Vec<u32>>> {
     let ports = [NFS_PORT, MOUNT_PORT, GUEST_NFS_PORT].map(|port| format!("tcp.port=={port},rpc"));
     let file = file.to_str().expect("UTF-8");
@@ -113,7 +113,7 @@ fn ask(file: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<Vec<u32>>> {
         .collect()
 }
 
-/// Calls, replies and errors of each procedure of NFSv3.
+/// Calls, replies and errors of each NFSv3 procedure.
 fn calls_are_those_of_tshark(file: &Path, trace: &Path) {
     let mut theirs: BTreeMap<String, [u64; 3]> = BTreeMap::new();
     let name = |number: u32| {
@@ -152,13 +152,13 @@ fn calls_are_those_of_tshark(file: &Path, trace: &Path) {
         ours.insert(row["name"].as_str().expect("a name").to_string(), counts);
     }
     println!("{ours:?}");
-    // MOUNT, and the protocol for access control lists.
+    // MOUNT, and the ACL protocol.
     let others = ["MOUNT", "other RPC"].map(|name| ours.remove(name));
     assert!(others.iter().all(Option::is_some), "{others:?}");
     assert_eq!(ours, theirs);
 }
 
-/// Operations of compounds, as called and as executed.
+/// Operations in compounds, as called and as executed.
 fn compounds_are_those_of_tshark(file: &Path, trace: &Path) {
     let mut theirs: BTreeMap<String, [u64; 2]> = BTreeMap::new();
     for (index, kind) in ["rpc.msgtyp == 0", "rpc.msgtyp == 1"]
@@ -167,8 +167,8 @@ fn compounds_are_those_of_tshark(file: &Path, trace: &Path) {
     {
         for message in ask(file, &format!("nfs && {kind}"), &["nfs.opcode"]) {
             for number in &message[0] {
-                // tshark 4.0 doesn't read the stateid of an OPEN with CLAIM_DELEG_CUR_FH (RFC 8881, 18.16.1), and takes
-                // its first word, 1, for the next operation, which is a GETATTR.
+                // tshark 4.0 doesn't read the stateid of an OPEN with CLAIM_DELEG_CUR_FH (RFC 8881, 18.16.1), and
+                // mistakes its first word, 1, for the next operation, which is a GETATTR.
                 let op = v4::Op::from_number(*number).unwrap_or(v4::Op::Getattr);
                 theirs.entry(op.name().to_string()).or_default()[index] += 1;
             }
@@ -191,7 +191,7 @@ fn compounds_are_those_of_tshark(file: &Path, trace: &Path) {
             .collect()
     };
     assert_eq!(counts(&ours, 0), counts(&theirs, 0));
-    // tshark loses a reply now and then if segments were captured out of order.
+    // tshark occasionally loses a reply if segments were captured out of order.
     let [ours, theirs] = [counts(&ours, 1), counts(&theirs, 1)];
     let lost = ours.iter().map(|(name, count)| {
         let lost = count.checked_sub(theirs[name]);
@@ -200,7 +200,7 @@ fn compounds_are_those_of_tshark(file: &Path, trace: &Path) {
     assert!(100 * lost.sum::<u64>() <= ours.values().sum(), "{theirs:?}");
 }
 
-/// Replays the calls onto an empty folder of ganesha; returns the statuses that differ.
+/// Replays the calls on an empty folder on ganesha; returns the statuses that differ.
 fn replayed(version: &str, server: &Server, trace: &Path) -> Vec<Value> {
     let name = trace.file_name().expect("a name").display();
     let folder = format!("fresh-{name}/");
@@ -209,7 +209,7 @@ fn replayed(version: &str, server: &Server, trace: &Path) -> Vec<Value> {
         "3" => server.url(&folder, "uid=0&gid=0"),
         _ => server.url41(&folder, "uid=0&gid=0"),
     };
-    // Ten times as fast, because an emulated guest is slow.
+    // Ten times as fast, because the emulated guest was slow.
     let options = [
         "--callers",
         "trace",

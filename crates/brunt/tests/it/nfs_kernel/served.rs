@@ -18,7 +18,7 @@ use crate::nfs_replay::Walker;
 use crate::suite::Bench;
 use crate::support::{TempDir, brunt, experiment, run_within, succeed};
 
-/// How to connect with each version; its name is also that of a folder.
+/// How to connect with each version; the version's name is also the name of a folder.
 pub const VERSIONS: [&str; 2] = ["3", "4.1"];
 
 /// The URL of a path on the guest.
@@ -30,7 +30,7 @@ pub fn url(version: &str, path: &str, options: &str) -> String {
     format!("nfs://127.0.0.1:{GUEST_NFS_PORT}/srv/{path}?{connect}{options}")
 }
 
-/// Every procedure, with the statuses that a server of Linux's kind returns.
+/// Calls every procedure and checks the status that a Linux server returns.
 pub fn walk() {
     for version in VERSIONS {
         let url = url(version, &format!("open/{version}/"), "");
@@ -43,7 +43,7 @@ pub fn walk() {
     }
 }
 
-/// A directory whose entries are in the order of hashes has each name once, in many parts.
+/// A directory whose entries are in hash order yields each name once, in many parts.
 pub fn names_are_listed_once() {
     for version in VERSIONS {
         let backend = open_url_with(&url(version, "open/", ""), BACKENDS, false).expect("it");
@@ -63,7 +63,7 @@ pub fn names_are_listed_once() {
     }
 }
 
-/// All kinds of calls succeed, and the same seed makes the same ones with both versions.
+/// All kinds of calls succeed, and the same seed makes the same calls with both versions.
 pub fn mixes_of_calls_have_the_same_counts(folder: &TempDir) {
     let counts = VERSIONS.map(|version| {
         let url = url(version, &format!("open/{version}/"), "");
@@ -83,15 +83,15 @@ pub fn mixes_of_calls_have_the_same_counts(folder: &TempDir) {
     assert_eq!(counts[0], counts[1]);
 }
 
-/// Runs an experiment, with no results left.
+/// Runs an experiment and removes its results.
 fn measured(folder: &TempDir, text: &str) -> Value {
     let out = succeed(&mut experiment(folder, text), 60);
     std::fs::remove_dir_all(folder.join("results")).expect("results");
     serde_json::from_str(&out).expect("JSON")
 }
 
-/// Reads return what was written, even though the server moves at most 64 KiB per call and larger requests are split. The
-/// guest's file has the same data.
+/// Reads return what was written, even though the server transfers at most 64 KiB per call and larger requests are
+/// split. The guest's file contains the same data.
 pub fn data_is_that_of_the_servers_file(folder: &TempDir, guest: &mut KernelGuest) {
     for version in VERSIONS {
         let path = format!("open/{version}/disk");
@@ -111,7 +111,7 @@ pub fn data_is_that_of_the_servers_file(folder: &TempDir, guest: &mut KernelGues
     }
 }
 
-/// What the command says that fails.
+/// The error message of a command that fails.
 fn refusal(command: &mut Command) -> String {
     let output = run_within(command, 60);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -119,7 +119,8 @@ fn refusal(command: &mut Command) -> String {
     said
 }
 
-/// Exports accept only ports below 1024 unless they say otherwise: the message names the option, which helps.
+/// Exports accept only ports below 1024 unless configured otherwise: the message names the URL option that helps, and
+/// it does.
 pub fn ports_below_1024_are_advised() {
     for version in VERSIONS {
         let io = |path: &str, options| {
@@ -134,8 +135,8 @@ pub fn ports_below_1024_are_advised() {
     }
 }
 
-/// The server is stopped and started: the client connects again, with a new session, and reports that unstable writes
-/// may have been lost.
+/// The server is stopped and started: the client reconnects with a new session, and reports that unstable writes may
+/// have been lost.
 pub fn a_restart_is_survived(guest: &mut KernelGuest) {
     for version in VERSIONS {
         let path = format!("open/{version}/restart");

@@ -1,6 +1,6 @@
-//! An initiator that sends exactly what its caller asks for, even what the RFC forbids: hand-made PDUs over one
-//! blocking TCP connection with timeouts. Used by the tests that misbehave. The one rule: it never corrects its caller;
-//! headers contain what was asked for.
+//! An initiator that sends exactly what its caller specifies, even what the RFC forbids: hand-made PDUs over one
+//! blocking TCP connection with timeouts. Used by tests of misbehaving initiators. The rule: it never corrects its
+//! caller; headers contain what the caller specified.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use brunt_wire::iscsi::{Bhs, Opcode, text};
 use brunt_wire::scsi::sense::{ScsiStatus, Sense};
 use zerocopy::IntoBytes;
 
-/// A target that is silent for this long has nothing to send, even on a busy machine.
+/// A target that has been silent for this long has nothing to send, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A received PDU.
@@ -33,7 +33,7 @@ impl Pdu {
         self.bhs.kind()
     }
 
-    /// The key-value pairs of its data segment.
+    /// The key-value pairs in its data segment.
     pub fn pairs(&self) -> Vec<(&str, &str)> {
         text::parse_pairs(&self.data).expect("pairs")
     }
@@ -54,22 +54,22 @@ pub struct Ended {
     pub status: ScsiStatus,
     /// Sense data, if any.
     pub sense: Option<Sense>,
-    /// All Data-In data, in place.
+    /// All Data-In data, at its offsets.
     pub data: Vec<u8>,
 }
 
-/// One connection, and the numbers that a well-behaved initiator would use next.
+/// A single connection, and the numbers that a well-behaved initiator would use next.
 pub struct Raw {
     stream: TcpStream,
-    /// Sent in the next non-immediate command.
+    /// CmdSN of the next non-immediate command.
     pub cmd_sn: u32,
-    /// Sent in every command.
+    /// ExpStatSN sent in every command.
     pub exp_stat_sn: u32,
     /// The task tag of the next command.
     pub task_tag: u32,
     /// The target's latest ExpCmdSN and MaxCmdSN.
     pub window: (u32, u32),
-    /// The target's value as declared in login (8192 before that).
+    /// The value that the target declared in login (8192 before that).
     pub max_recv_data_segment_length: usize,
 }
 
@@ -109,14 +109,14 @@ impl Raw {
     /// Sends login requests until full feature phase.
     ///
     /// # Panics
-    /// If the target refuses the login.
+    /// The target rejects the login.
     pub fn negotiate(&mut self, mut request: LoginRequest, pairs: &[(&str, &str)]) {
         self.cmd_sn = request.cmd_sn.get();
         let mut keys = pairs.to_vec();
         // Eight rounds are plenty for two stages.
         for _ in 0..8 {
             let current = (request.flags >> 2) & 3;
-            // RFC 7143, 13: AuthMethod belongs to the security stage, the rest to either.
+            // RFC 7143, 13: AuthMethod belongs to the security stage, the other keys to either stage.
             self.send(&request.into(), &encode(&keys));
             keys.clear();
             let answer = self.recv().expect("a login response");
@@ -148,7 +148,7 @@ impl Raw {
         panic!("login did not end");
     }
 
-    /// Sends `bytes` as they are; false if the target has closed the connection.
+    /// Sends `bytes` unchanged; false if the target has closed the connection.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
@@ -158,7 +158,7 @@ impl Raw {
         self.send_bytes(&assemble(bhs, data))
     }
 
-    /// The next PDU.
+    /// Receives the next PDU.
     ///
     /// # Errors
     /// `UnexpectedEof` and similar if the target closed, `WouldBlock` or `TimedOut` if it is silent.
@@ -210,7 +210,7 @@ impl Raw {
         command
     }
 
-    /// A command that reads at most `bytes`.
+    /// Runs a command that reads at most `bytes`.
     pub fn read(&mut self, lun: u16, cdb: &[u8], bytes: u32) -> Ended {
         let direction = if bytes > 0 { code::command::READ } else { 0 };
         let command = self.command(lun, cdb, direction, bytes);
@@ -218,7 +218,7 @@ impl Raw {
         self.finish(command.initiator_task_tag.get(), &[])
     }
 
-    /// A command that writes `data`, all of it solicited.
+    /// Runs a command that writes `data`, all of it solicited.
     pub fn write(&mut self, lun: u16, cdb: &[u8], data: &[u8]) -> Ended {
         let command = self.command(lun, cdb, code::command::WRITE, data.len() as u32);
         self.send(&command.into(), &[]);
@@ -384,7 +384,7 @@ impl Raw {
     }
 }
 
-/// A session's first login request, from the operational stage straight to full feature phase.
+/// The first login request of a session, which goes straight from the operational stage to full feature phase.
 pub fn login_request(isid: [u8; 6]) -> LoginRequest {
     LoginRequest {
         opcode: LoginRequest::default().opcode | brunt_wire::iscsi::pdu::OPCODE_IMMEDIATE,
@@ -398,7 +398,7 @@ pub fn login_request(isid: [u8; 6]) -> LoginRequest {
     }
 }
 
-/// An ISID of the random format (RFC 7143, 11.12.5), the same for the same name.
+/// An ISID in the random format (RFC 7143, 11.12.5), always the same for the same name.
 pub fn isid_of(initiator: &str) -> [u8; 6] {
     let hash = initiator.bytes().fold(7u32, |hash, byte| {
         hash.wrapping_mul(31).wrapping_add(byte.into())
@@ -407,7 +407,7 @@ pub fn isid_of(initiator: &str) -> [u8; 6] {
     [0x80, a, b, c, d, 0]
 }
 
-/// A Data-Out for an R2T.
+/// A Data-Out PDU in answer to an R2T.
 pub fn data_out(r2t: &R2t, data_sn: u32, offset: u32, is_final: bool) -> DataOut {
     DataOut {
         flags: if is_final { 0x80 } else { 0 },
@@ -420,7 +420,7 @@ pub fn data_out(r2t: &R2t, data_sn: u32, offset: u32, is_final: bool) -> DataOut
     }
 }
 
-/// The bytes of one PDU: DataSegmentLength from `data`, padding added.
+/// The bytes of one PDU, with DataSegmentLength from `data` and with padding.
 pub fn assemble(bhs: &Bhs, data: &[u8]) -> Vec<u8> {
     let mut bhs = *bhs;
     bhs.data_segment_length = U24::new(data.len() as u32);
@@ -430,7 +430,7 @@ pub fn assemble(bhs: &Bhs, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Pairs as a data segment.
+/// Encodes key-value pairs as a data segment.
 pub fn encode(pairs: &[(&str, &str)]) -> Vec<u8> {
     let mut data = Vec::new();
     for (key, value) in pairs {
@@ -439,7 +439,7 @@ pub fn encode(pairs: &[(&str, &str)]) -> Vec<u8> {
     data
 }
 
-/// READ(10) or WRITE(10).
+/// The CDB of READ(10) or WRITE(10).
 pub fn rw10(operation: u8, lba: u32, blocks: u16) -> [u8; 10] {
     let mut cdb = [0; 10];
     cdb[0] = operation;

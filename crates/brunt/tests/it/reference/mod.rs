@@ -10,7 +10,7 @@ use brunt_result::summary::Summary;
 use render::{Notation, Reference};
 use serde_json::Value;
 
-/// Compares a reference with the file in `docs/`, or writes it.
+/// Compares a reference with the file in `docs/`, or writes that file.
 fn keep(name: &str, head: &str, reference: &Reference<'_>) {
     let rendered = reference.render();
     assert!(
@@ -48,7 +48,7 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     files
 }
 
-/// `docs/experiments.md` has every key of experiment files, with its meaning, default and a working example.
+/// `docs/experiments.md` contains every key of experiment files, with its meaning, default and a working example.
 #[test]
 fn experiments_md_describes_every_key() {
     let schema: Value =
@@ -109,7 +109,7 @@ fn experiments_md_describes_every_key() {
     keep("experiments.md", &head, &reference);
 }
 
-/// Each key of the table "Keys by task" is in the table of the section to which it links.
+/// Each key in the table "Keys by task" is in the table of the section to which it links.
 #[test]
 fn each_key_of_the_index_is_in_the_section_that_it_names() {
     let text = std::fs::read_to_string(root().join("docs/experiments.md")).expect("it exists");
@@ -143,7 +143,8 @@ fn each_key_of_the_index_is_in_the_section_that_it_names() {
     }
 }
 
-/// `docs/results.md` has every reason that invalidates a run, with the setting and the value that its message names.
+/// `docs/results.md` contains every reason that invalidates a run, with the setting and the value that its message
+/// mentions.
 #[test]
 fn results_md_lists_every_reason_for_an_invalid_run() {
     let path = root().join("docs/results.md");
@@ -168,8 +169,7 @@ fn results_md_lists_every_reason_for_an_invalid_run() {
     );
 }
 
-/// `docs/summary-json.md` has every key of `summary.json`, with its meaning and an example from
-/// a file that can be read.
+/// `docs/summary-json.md` contains every key of `summary.json`, with its meaning and an example from a valid file.
 #[test]
 fn summary_json_md_describes_every_key() {
     let schema = serde_json::to_value(Summary::schema()).expect("the schema is JSON");

@@ -1,8 +1,8 @@
-//! Renders a JSON Schema as a reference for readers: a section for each table, a line for each key with its kind of
-//! value, default, meaning and an example. Independent of what the schema describes.
+//! Renders a JSON Schema as a reference for readers: one section per table, one line per key with its kind of value,
+//! default, meaning and an example. It doesn't depend on what the schema describes.
 //!
 //! The rule: every word of the reference comes from the schema (descriptions are the types' doc comments) or from
-//! documents known to be valid (examples). Keys without either are listed.
+//! documents known to be valid (examples). Keys that lack a description or an example are listed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -18,42 +18,42 @@ pub enum Notation {
     Json,
 }
 
-/// The inputs of a reference.
+/// The inputs for a reference.
 pub struct Reference<'a> {
     pub schema: &'a Value,
-    /// Valid documents, from which each key's example is taken.
+    /// Valid documents, from which the example for each key is taken.
     pub examples: &'a [Value],
     pub notation: Notation,
-    /// The document's keys in the best reading order; others follow.
+    /// The document's keys in the best reading order; all other keys follow.
     pub order: &'a [&'a str],
 }
 
-/// The text, and the keys that have no description or no example.
+/// The text of the reference, and the keys that have no description or no example.
 pub struct Rendered {
     pub text: String,
     pub lacking: Vec<String>,
 }
 
-/// The longest example that gets its own line.
+/// Longer examples and defaults are avoided or replaced with a link.
 const EXAMPLE_CHARS_MAX: usize = 60;
 
-/// The value of a key, with references resolved and "or null" left out.
+/// The kind of value of a key, with references resolved and "or null" left out.
 #[derive(Clone)]
 enum Shape<'a> {
-    /// A separate table, by its type's name.
+    /// A separate table, identified by the name of its type.
     Table(&'a str),
-    /// Text, a number, or a list of such.
+    /// A text, a number, or a list of these.
     Plain(String),
-    /// One of several words.
+    /// One of several fixed words.
     Words(&'a str),
     /// Tables or values under names that the user chooses.
     Named(Box<Shape<'a>>),
     List(Box<Shape<'a>>),
-    /// One of these: a table or a list of them, for example.
+    /// One of several shapes, for example a table or a list of tables.
     Either(Vec<Shape<'a>>),
 }
 
-/// A table, or one of several distinguished by a `kind` or a key.
+/// A table, or one of several alternatives that are distinguished by a `kind` or another key.
 struct Variant<'a> {
     /// `None` for a table without alternatives.
     title: Option<String>,
@@ -198,7 +198,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// The variants of a type's table.
+    /// The variants of the table that a type describes.
     fn variants(&self, name: &str) -> Vec<Variant<'a>> {
         let node = self.definition(name);
         let Some(choices) = choices(node) else {
@@ -227,7 +227,7 @@ impl<'a> Reference<'a> {
             .collect()
     }
 
-    /// The variant that matches a document's table.
+    /// The variant that a table in a document matches.
     fn variant(&self, name: &str, table: &Map<String, Value>) -> Option<usize> {
         self.variants(name).iter().position(|variant| {
             let known = |key: &String| variant.node["properties"].get(key).is_some();
@@ -279,9 +279,9 @@ struct Writer<'r, 'a> {
     found: BTreeMap<(String, usize, String), Vec<Value>>,
     text: String,
     lacking: Vec<String>,
-    /// The section of each type.
+    /// The section that describes each type.
     sections: BTreeMap<&'a str, String>,
-    /// Enumerations already explained.
+    /// Enumerations that have already been explained.
     told: BTreeSet<&'a str>,
 }
 
@@ -298,7 +298,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
     }
 
-    /// Collects the value of every key of a table of this type.
+    /// Collects the value of every key in a table of this type.
     fn collect(&mut self, name: &str, document: &Value) {
         let Some(table) = document.as_object() else {
             return;
@@ -346,7 +346,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         self.units();
     }
 
-    /// Assigns each type its section: at the first of the shortest paths that lead to it.
+    /// Assigns a section to each type: where the shortest path to it leads, or the first of several.
     fn places(&mut self) {
         let mut open = VecDeque::from([(ROOT, String::new())]);
         while let Some((name, path)) = open.pop_front() {
@@ -447,7 +447,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         for (key, property) in keys {
             let what = format!("{heading}: {key}");
             let shape = self.reference.shape(property);
-            // If a variant's only key has no description, the variant's applies.
+            // If a variant's only key has no description, that of the variant applies.
             let said = property
                 .get("description")
                 .or_else(|| variant.node.get("description"));
@@ -480,7 +480,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
     }
 
-    /// A representative value from a valid document, or a link to its table's description.
+    /// A representative value from a valid document, or a link to the description of its table.
     fn example(
         &mut self,
         name: &str,
@@ -524,7 +524,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
     }
 
-    /// Explains each word of an enumeration, once.
+    /// Explains the words of each enumeration once.
     fn explain(&mut self, name: &'a str) {
         let words = self.reference.words(name);
         if !self.told.insert(name) || words.iter().all(|(_, told)| told.is_empty()) {
@@ -546,7 +546,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
     }
 
-    /// Lists types that are written as text with a unit.
+    /// Lists the types that are written as text with a unit.
     fn units(&mut self) {
         let definitions = self.reference.schema["$defs"].as_object();
         let units: Vec<_> = definitions
@@ -566,7 +566,7 @@ impl<'r, 'a> Writer<'r, 'a> {
     }
 }
 
-/// The types of the tables that a shape leads to, each with the path to one of them.
+/// The types of the tables to which a shape leads, each with the path to one of them.
 fn inner<'a>(shape: &Shape<'a>, path: &str) -> Vec<(&'a str, String)> {
     match shape {
         Shape::Table(name) => vec![(name, path.to_string())],
@@ -627,7 +627,7 @@ fn is_word(choice: &Value) -> bool {
     choice.get("const").is_some() || choice["enum"].is_array()
 }
 
-/// Whether a type is written as text in a certain form.
+/// Whether values of a type are written as text in a certain form.
 fn is_unit(node: &Value) -> bool {
     let has_form = |node: &Value| node["pattern"].is_string();
     has_form(node) || choices(node).is_some_and(|choices| choices.iter().any(has_form))
@@ -667,7 +667,7 @@ fn plural(kind: &str) -> String {
     }
 }
 
-/// `BitRate` as "bit rate".
+/// Converts `BitRate` to "bit rate".
 fn spoken(name: &str) -> String {
     let mut text = String::new();
     for c in name.chars() {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Each host runs whole phases in its folder; their results are added up, and nothing is left there.
+/// Each host runs whole phases in its own folder; their results are added up, and nothing is left there.
 #[test]
 fn hosts_run_phases_on_their_file_systems() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());

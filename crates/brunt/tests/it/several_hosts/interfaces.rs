@@ -1,5 +1,6 @@
-//! Data-transfer efficiency from the interface counters of other machines. They are namespaces with sshd and an agent (see
-//! [`crate::support::hosts`]) in a lab whose links also count. Control traffic has separate links.
+//! Data-transfer efficiency computed from the interface counters of other machines. The machines are namespaces with
+//! sshd and an agent (see [`crate::support::hosts`]) in a lab whose links also count bytes. Control traffic has
+//! separate links.
 
 use brunt_lake::read_table;
 use brunt_result::tables::transfer;
@@ -8,14 +9,15 @@ use super::*;
 use crate::support::hosts::{Hosts, Plan};
 use crate::support::need;
 
-/// The link that carries nothing but the measured traffic. Its thread counts all headers, and its name sorts last.
+/// The link that carries nothing but the measured traffic. The link's thread counts all headers, and its name sorts
+/// last.
 const WIRE: &str = "[lab.links.wire]\nbetween = [\"h1\", \"h2\"]\ncarrier = \"wire-size\"\n";
-/// The name of its device on both hosts.
+/// Name of the link's device on both hosts.
 const INTERFACE: &str = "link2";
-/// What counters may differ from links.
+/// Tolerated difference between interface counters and link counters.
 const DIFFERENCE_MAX: f64 = 0.01;
 
-/// Reads on h2 from a target of h1, at a steady rate; 16 MiB in a second. (Before writes, a target is searched for
+/// Reads on h2 from a target on h1, at a steady rate of 16 MiB a second. (Before writes, a target is searched for
 /// signatures, which isn't measured but would count on the link.)
 fn experiment(hosts: &Hosts, repetitions: u32) -> String {
     let mut sections = hosts.toml();
@@ -31,7 +33,7 @@ fn experiment(hosts: &Hosts, repetitions: u32) -> String {
     )
 }
 
-/// Runs it on the controller; returns the output and the results folder.
+/// Runs the experiment on the controller; returns the output and the results folder.
 fn run_there(hosts: &Hosts, text: &str) -> (Output, PathBuf) {
     std::fs::write(hosts.folder().join("x.toml"), text).unwrap();
     let [file, results] = ["x.toml", "results"].map(|name| hosts.folder().join(name));
@@ -55,8 +57,9 @@ fn sent(run: &Value) -> u64 {
     sent.sum()
 }
 
-/// The interfaces of two hosts count what the link between them counts, and the figure has the same name everywhere as
-/// that of a lab. The load is quiet before and after it is measured, so the bytes don't depend on when counters were read.
+/// The interfaces of two hosts count the same bytes as the link between them, and the figure has the same name
+/// everywhere as for a lab. The load is quiet before and after it is measured, so the bytes don't depend on when
+/// counters are read.
 #[test]
 fn interfaces_count_the_same_bytes_as_links() {
     let plans = [0, 7_000_000_000].map(|shift_ns| Plan { link: "", shift_ns });
@@ -115,8 +118,8 @@ fn interfaces_count_the_same_bytes_as_links() {
     }
 }
 
-/// Traffic of other programs is measured before the run and subtracted: what is left is nearer to the load's own bytes,
-/// whose smallest possible number is known.
+/// Traffic from other programs is measured before the run and subtracted: the remainder is closer to the load's own
+/// bytes, whose minimum is known.
 #[test]
 fn background_traffic_is_subtracted() {
     if need("ping", "iputils-ping").is_none() {
@@ -126,7 +129,7 @@ fn background_traffic_is_subtracted() {
     let Some(hosts) = Hosts::start_linked(&plans, WIRE) else {
         return;
     };
-    // 1,442 bytes there and back, 200 times a second if the machine is idle: 3.4 % of the load.
+    // 1,442 bytes in each direction, 200 times a second if the machine is idle: 3.4 % of the load.
     let words = [
         "ping",
         "-q",

@@ -1,9 +1,9 @@
-//! Jobs that run at once, on several hosts and on this machine.
+//! Concurrent jobs, on several hosts and on this machine.
 
 use super::*;
 
-/// Jobs of one group on overlapping hosts and here: each makes its own requests, all start on one timeline, and a
-/// host's share is recorded separately for each job.
+/// Jobs of one group on overlapping hosts and on this machine: each makes its own requests, all start on one
+/// timeline, and each host's share is recorded separately for each job.
 #[test]
 fn jobs_run_at_once_on_hosts_and_here() {
     let folder = TempDir::new().unwrap();
@@ -59,7 +59,7 @@ fn jobs_run_at_once_on_hosts_and_here() {
             .collect();
         assert_eq!(found, names, "{label}");
         for host in &hosts {
-            // Each job's hosts begin at the job's own start, whatever their clocks say.
+            // The hosts of each job begin at the job's own start, whatever their clocks show.
             let began = host["began_us"].as_f64().unwrap();
             assert!(
                 (-100_000.0..5_000_000.0).contains(&began),
@@ -86,7 +86,7 @@ fn jobs_run_at_once_on_hosts_and_here() {
     }
 }
 
-/// A host that dies during one job ends all of them, and each run that lacks it says so.
+/// A host that dies during one job ends all jobs, and each run that lacks the host says so.
 #[test]
 fn a_host_that_dies_in_a_job_is_marked() {
     let folder = TempDir::new().unwrap();
@@ -124,7 +124,7 @@ fn a_host_that_dies_in_a_job_is_marked() {
     assert!(made > 0, "what was measured is kept");
 }
 
-/// Ring modes are measured on all hosts, and one mode is chosen for all.
+/// Ring modes are measured on all hosts, and the same mode is chosen for all of them.
 #[test]
 fn hosts_choose_a_ring_together() {
     let folder = TempDir::new().unwrap();

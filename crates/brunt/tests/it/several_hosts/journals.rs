@@ -1,10 +1,10 @@
-//! Journals of acknowledged writes that hosts keep, gathered for `brunt verify`.
+//! Journals of acknowledged writes that hosts keep, collected for `brunt verify`.
 
 use std::os::unix::fs::FileExt;
 
 use super::*;
 
-/// Runs `brunt verify` on the journals in this folder; returns its exit status, its JSON, and its text.
+/// Runs `brunt verify` on the journals in this folder; returns the exit status, the JSON and the text.
 fn verify(journals: &Path, disk: &str) -> (Option<i32>, Value, String) {
     let output = brunt()
         .arg("verify")
@@ -25,7 +25,8 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The journals of all hosts are in one folder, as if all workers had been here, and one command verifies all writes.
+/// The journals of all hosts are in one folder, as if all workers had run on this machine, and one command verifies
+/// all writes.
 #[test]
 fn hosts_keep_their_journals_together() {
     let folder = TempDir::new().unwrap();
@@ -56,7 +57,7 @@ fn hosts_keep_their_journals_together() {
         "{words}"
     );
     assert!(found["kept"].as_u64().unwrap() > 100, "{found:#}");
-    // The writes of a worker of host b are erased, and its journal detects that.
+    // The writes of a worker on host b are erased, and its journal detects that.
     let device = std::fs::File::options().write(true).open(&disk).unwrap();
     let last_part = DISK_BYTES / 4 * 3;
     device
@@ -86,8 +87,8 @@ fn hosts_keep_their_journals_together() {
     );
 }
 
-/// The journals of an agent that dies are lost with it. The results, the folder and `brunt verify` say so; those of the
-/// other hosts are complete.
+/// The journals of an agent that dies are lost with it. The results, the folder and `brunt verify` report this; the
+/// journals of the other hosts are complete.
 #[test]
 fn a_lost_host_has_no_journal() {
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! Workloads on several hosts of a lab: one agent in each host's network, otherwise as on other machines.
+//! Workloads on several hosts in a lab: one agent in each host's network, otherwise as on other machines.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -8,10 +8,10 @@ use brunt_result::tables::indexes;
 use super::records::{Asked, recorded};
 use super::*;
 
-/// Marks the processes of a run.
+/// Environment variable that marks the processes of a run.
 const MARK: &str = "BRUNT_LAB_HOSTS_TEST";
 
-/// Two clients, near the server and far from it.
+/// Two clients, one near the server and one far from it.
 const LAB: &str = r#"
 repetitions = 1
 [lab]
@@ -29,10 +29,10 @@ delay = "15ms"
 serve = "memory:4MiB?fault=off"
 host = "server"
 "#;
-/// The shortest round trip of a request from the far host.
+/// The shortest possible round trip of a request from the far host.
 const FAR_NS: i64 = 30_000_000;
 
-/// Runs an experiment in a lab; `None`, with a message, if none can be created.
+/// Runs an experiment in a lab; `None`, with a message, if a lab can't be created.
 pub fn run_in_lab(folder: &Path, name: &str, text: &str) -> Option<(Output, PathBuf)> {
     let (output, results) = run(folder, name, &format!("name = \"{name}\"\n{text}"));
     let words = output_text(&output);
@@ -43,8 +43,8 @@ pub fn run_in_lab(folder: &Path, name: &str, text: &str) -> Option<(Output, Path
     Some((output, results))
 }
 
-/// Each host of the lab makes its part of the run over its own links: together these are the requests that workers on
-/// one host would make, recorded and verified. The hosts' figures, starts and agents are kept apart.
+/// Each host in the lab makes its part of the run over its own links: together, these are the requests that workers
+/// on one host would make, recorded and verified. Figures, starts and agents are kept apart for each host.
 #[test]
 fn hosts_of_a_lab_share_a_run() {
     let folder = TempDir::new().unwrap();
@@ -125,8 +125,8 @@ fn hosts_of_a_lab_share_a_run() {
     assert!(page.contains("on near + far"), "the page says where it ran");
 }
 
-/// Faults of links, of two hosts, of connections and of the target work while workers are on several hosts of the lab,
-/// and so do concurrent jobs and phases on file systems.
+/// Faults of links, of two hosts, of connections and of the target work while workers are on several lab hosts, as do
+/// concurrent jobs and phases on file systems.
 #[test]
 fn faults_jobs_and_files_work_on_several_hosts_of_a_lab() {
     let folder = TempDir::new().unwrap();
@@ -179,7 +179,8 @@ fn faults_jobs_and_files_work_on_several_hosts_of_a_lab() {
     );
 }
 
-/// A shortened version of the example with clients at four sites: each client is as far from the store as its site.
+/// A shortened version of the example with clients at four sites: the distance of each client from the store is that
+/// of its site.
 #[test]
 fn the_example_of_four_sites_runs() {
     let folder = TempDir::new().unwrap();
@@ -213,8 +214,8 @@ fn the_example_of_four_sites_runs() {
     }
 }
 
-/// The robustness indexes of three clients, one at a time and two at once: they follow from the recorded runs, in the
-/// terminal output, the summary, the tables and the page. The remaining client is only measured alone.
+/// The robustness indexes of three clients, one at a time and two concurrently, follow from the recorded runs, in the
+/// terminal output, the summary, the tables and the page. The third client is only measured alone.
 #[test]
 fn robustness_indexes_follow_from_the_recorded_runs() {
     let folder = TempDir::new().unwrap();
@@ -260,7 +261,7 @@ links = ["wan"]
     let points = summary["points"].as_array().unwrap();
     // Three alone and two together, without the delay and with it.
     assert_eq!(points.len(), 8);
-    // A client's mean over rounds, at the point of this combination.
+    // A client's mean over rounds, at the point with this combination of clients and delay.
     let mean = |company: &str, delayed: bool, client: &str| {
         let is = |point: &&serde_json::Value| {
             (point["axes"]["link_delay"] == "20ms") == delayed && point["axes"]["on"] == company
@@ -316,7 +317,7 @@ links = ["wan"]
             .sum::<f64>()
     };
     near(index("latency", 1, true), alone(true) / alone(false));
-    // Two at once, four requests of 4 KiB each, in transit for at least 40 ms.
+    // Two concurrently, four requests of 4 KiB each, in transit for at least 40 ms.
     assert!(mean("one+two", true, "one") <= 4.0 * 4096.0 / 0.04 * 1.01);
     // Each kind of operation has a separate ratio.
     for op in ["read", "write"] {
@@ -325,7 +326,7 @@ links = ["wan"]
             "{impacts:#?}"
         );
     }
-    // 8 points with their clients, for all kinds together and for each of two.
+    // 8 points with their clients, for all kinds together and for each of two kinds.
     assert_eq!(
         summary["indexes"]["clients"].as_array().unwrap().len(),
         2 * (3 + 2) * 3
@@ -348,8 +349,8 @@ fn agents(mark: &str) -> Vec<i32> {
     pids.into_iter().map(|pid| pid as i32).collect()
 }
 
-/// A lab host whose agent dies is treated like a lost machine: it is noticed and marked, and the other host continues.
-/// The agents end with the experiment, however that ends.
+/// A lab host whose agent dies is treated like a lost machine: the loss is noticed and marked, and the other host
+/// continues. The agents end with the experiment, however it ends.
 #[test]
 fn a_lost_agent_in_a_lab_is_marked_like_a_lost_machine() {
     let folder = TempDir::new().unwrap();
@@ -388,7 +389,7 @@ fn a_lost_agent_in_a_lab_is_marked_like_a_lost_machine() {
                 );
                 return support::skip("user namespaces and /dev/net/tun");
             }
-            // The near host's agent, or the far one's if that has worked enough by then; either will do.
+            // Either host's agent will do, as soon as it is working.
             match agents(&mark).into_iter().find(|pid| is_working(*pid)) {
                 Some(pid) => break pid,
                 None => std::thread::sleep(Duration::from_millis(10)),

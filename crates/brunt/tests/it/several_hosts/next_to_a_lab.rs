@@ -1,16 +1,16 @@
-//! Other machines next to a lab: the experiment runs inside its lab, and reaches the machines from outside of it, by ssh and
-//! by TLS. They are namespaces with sshd and an agent (see [`crate::support::hosts`]).
+//! Other machines next to a lab: the experiment runs inside its lab, and reaches the machines from outside the lab,
+//! by ssh and over TLS. The machines are namespaces with sshd and an agent (see [`crate::support::hosts`]).
 
 use super::*;
 use crate::support::hosts::{Hosts, Plan, until};
 
-/// Delay of the lab's link, each way.
+/// One-way delay of the lab's link.
 const LAB_DELAY_NS: f64 = 5e6;
 
 const NONE: &[&str] = &[];
 
-/// Hosts of the lab and other machines take part in one run, each side with its own targets and services. The sweep
-/// varies the lab's link; faults and probes reach the machines; and nothing is left on them.
+/// Lab hosts and other machines take part in one run, each side with its own targets and services. The sweep varies
+/// the lab's link; faults and probes reach the machines; and nothing is left on them.
 #[test]
 fn other_machines_and_hosts_of_a_lab_share_an_experiment() {
     let plans = [0, 0].map(|shift_ns| Plan { link: "", shift_ns });

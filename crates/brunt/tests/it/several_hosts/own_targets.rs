@@ -1,4 +1,4 @@
-//! A target that each client has separately: hosts of a lab, each with a file that has its name.
+//! A target that each client has separately: lab hosts, each with a file named after it.
 
 use super::lab::run_in_lab;
 use super::*;
@@ -6,8 +6,8 @@ use super::*;
 /// Size of each client's file.
 const FILE_BYTES: usize = 1 << 20;
 
-/// Each client writes its whole file once, alone and together with the other client, and never writes the other's.
-/// Results show a single target, so that the indexes compare a client with itself.
+/// Each client writes its whole file once, alone and together with the other client, and never writes to the other's
+/// file. Results show a single target, so that the indexes compare a client with itself.
 #[test]
 fn each_client_writes_only_its_own_target() {
     let folder = TempDir::new().unwrap();
@@ -78,7 +78,7 @@ fn each_client_writes_only_its_own_target() {
         "{indexes:#}"
     );
     assert_eq!(impact["per_client"]["clients"], 2, "{indexes:#}");
-    // Two bars of clients alone, two of both together.
+    // Two bars for clients alone, two for both together.
     assert_eq!(
         indexes["clients"].as_array().unwrap().len(),
         4,

@@ -1,12 +1,12 @@
-//! Records of single requests that hosts keep, and blocks that they verify.
+//! Records of single requests that hosts keep, and blocks that hosts verify.
 
 use brunt_lake::read_table;
 use brunt_result::tables::requests;
 
 use super::*;
 
-/// A request: its worker, its position in the worker's sequence, operation, offset and length. [`recorded`] adds the
-/// times at which it was due, sent and completed.
+/// A request: worker, position in the worker's sequence, operation, offset and length. [`recorded`] adds the times at
+/// which the request was due, sent and completed.
 pub type Asked = (i64, i64, String, i64, i64);
 
 pub fn recorded(results: &Path) -> Vec<(Asked, [i64; 3])> {
@@ -33,8 +33,8 @@ pub fn recorded(results: &Path) -> Vec<(Asked, [i64; 3])> {
     found
 }
 
-/// Hosts with different clocks leave the record that one machine with all workers would leave: the same requests, each
-/// once, at times on the controller's clock.
+/// Hosts with different clocks leave the same record as one machine with all workers: the same requests, each once,
+/// with times on the controller's clock.
 #[test]
 fn hosts_record_their_requests() {
     let folder = TempDir::new().unwrap();
@@ -67,7 +67,7 @@ fn hosts_record_their_requests() {
     };
     assert_eq!(asked(&here), asked(&there));
     for (asked, [intended, sent, completed]) in there {
-        // Clocks are known to within some round trips here.
+        // Here, clocks are known to within a few round trips.
         let last = ((measured_s + 0.5) * 1e9) as i64;
         assert!(intended <= sent && sent <= completed, "{asked:?}");
         assert!(
@@ -77,12 +77,12 @@ fn hosts_record_their_requests() {
     }
 }
 
-/// Hosts detect blocks that differ from what their workers wrote, and the totals include them.
+/// Hosts detect blocks that differ from what their workers wrote, and the totals include these blocks.
 #[test]
 fn hosts_verify_what_they_wrote() {
     let folder = TempDir::new().unwrap();
     let hosts = host_by_ssh(folder.path(), "a", 0) + &host_by_ssh(folder.path(), "b", 0);
-    // This device forgets what is written to it.
+    // This device discards what is written to it.
     let text = format!(
         "name = \"forgets\"\nrepetitions = 1\n{hosts}\n[targets.null]\nurl = \"null:1MiB\"\n\
          [workloads.w]\nverify = {{}}\nread = 0.5\nhosts = [\"a\", \"b\"]\nstop = {{ requests = 4000 }}\n"
@@ -99,8 +99,8 @@ fn hosts_verify_what_they_wrote() {
     assert!(error.contains("differs from what was written"), "{error}");
 }
 
-/// If a host's disk has no room for the record, its figures are kept, the missing requests are counted, and the
-/// experiment says so.
+/// If a host's disk has no space for the record, its figures are kept, the missing requests are counted, and the
+/// experiment reports this.
 #[test]
 fn a_record_without_room_is_reported() {
     let folder = TempDir::new().unwrap();
@@ -119,7 +119,7 @@ fn a_record_without_room_is_reported() {
     let said = output_text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("host a: 5,000 requests missing in the record: less than 64 MiB are free"),
+        said.contains("host a: 5,000 requests missing from the record: less than 64 MiB are free"),
         "{said}"
     );
     let summary = summary(&results);

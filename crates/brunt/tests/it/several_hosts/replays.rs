@@ -1,8 +1,8 @@
-//! Traces that hosts replay together.
+//! Traces replayed by several hosts together.
 
 use super::*;
 
-/// A real trace: 4,031 requests of a MySQL server.
+/// A real trace: 4,031 requests from a MySQL server.
 fn trace(folder: &Path) -> String {
     let trace = folder.join("mysql.load.gz");
     std::fs::copy(
@@ -22,7 +22,8 @@ fn replay(folder: &Path, name: &str, hosts: &str, keys: &str) -> (Output, PathBu
     run(folder, name, &text)
 }
 
-/// Hosts send each request of a trace once, the same ones as one machine, and their parts are judged as one replay.
+/// The hosts send each request of a trace once, the same requests as a single machine, and their parts are judged as
+/// one replay.
 #[test]
 fn hosts_share_a_trace() {
     let folder = TempDir::new().unwrap();
@@ -87,12 +88,12 @@ fn hosts_share_a_trace() {
     );
 }
 
-/// A trace's devices go to separate targets on hosts as they do here, each request once.
+/// A trace's devices go to separate targets on hosts as they do on this machine, each request once.
 #[test]
 fn hosts_replay_on_several_targets() {
     let folder = TempDir::new().unwrap();
     let trace = folder.path().join("two.spc");
-    // ASU, block, bytes, operation, seconds; 300 MiB of each.
+    // ASU, block, bytes, operation, seconds; addresses up to 300 MiB on each device.
     let rows = (0..600u64).map(|row| {
         let (device, op) = (row % 2, if row % 3 == 0 { 'W' } else { 'R' });
         format!(
@@ -148,7 +149,7 @@ fn hosts_replay_on_several_targets() {
     assert_eq!(targets, ["data", "log"]);
 }
 
-/// One host replays like this machine, whatever determines when requests are due.
+/// A single host replays like this machine, whatever determines when requests are due.
 #[test]
 fn one_host_replays_as_this_machine_does() {
     let folder = TempDir::new().unwrap();
@@ -173,7 +174,7 @@ fn one_host_replays_as_this_machine_does() {
     );
 }
 
-/// A host with a different trace at the same path is refused before the first run, and so is a host that may not open
+/// A host with a different trace at the same path is rejected before the first run, as is a host that may not open
 /// it.
 #[test]
 fn another_trace_is_refused() {
@@ -188,7 +189,7 @@ fn another_trace_is_refused() {
         "{not_allowed}"
     );
     let trace = trace(folder.path());
-    // The same except for its last requests.
+    // The same trace except for its last requests.
     let shorter = folder.path().join("shorter.load");
     let unpacked = Command::new("gzip")
         .args(["-dc", &trace])

@@ -1,4 +1,5 @@
-//! The bytes on each link per byte that a load moves, counted by a run: one copy over one link, two over two.
+//! The bytes on each link per byte that a load transfers, counted by a run: one copy over one link, or two over two
+//! links.
 
 use brunt_lake::read_table;
 use brunt_result::tables::transfer;
@@ -6,8 +7,8 @@ use brunt_result::tables::transfer;
 use super::lab::run_in_lab;
 use super::*;
 
-/// A client and two servers, each behind its own link; only the second link has a delay. Every packet of the first goes
-/// through the link's thread, which counts all headers.
+/// A client and two servers, each behind its own link; only the second link has a delay. Every packet on the first
+/// link goes through the link's thread, which counts all headers.
 const TWO_SERVERS: &str = r#"
 repetitions = 2
 [lab]
@@ -50,8 +51,8 @@ ramp_up = { time = "100ms" }
 stop = { requests = 2000 }
 "#;
 
-/// For a read, data and its headers (at an MTU of 1500, 66 bytes for every 1448) come back once; a mirror sends them
-/// over both links. Without load, links carry next to nothing.
+/// For a read, data and headers (at an MTU of 1500, 66 bytes for every 1448) come back once; for a write to a mirror,
+/// they cross both links. Without load, links carry next to nothing.
 #[test]
 fn links_carry_what_the_load_moves() {
     let folder = TempDir::new().unwrap();
@@ -75,7 +76,8 @@ fn links_carry_what_the_load_moves() {
     };
     let ratio = |carried: &Value| carried["per_useful_byte"]["mean"].as_f64().unwrap();
     let (reads, writes) = (&point("read")["transfer"], &point("write")["transfer"]);
-    // About 1.09; if the thread that reads counters has to wait for a processor, the ends of a run are less exact.
+    // The ratio is about 1.09; if the thread that reads counters has to wait for a processor, the ends of a run are
+    // less exact.
     let once = 0.97..1.25;
     assert!(once.contains(&ratio(&reads["links"]["near"])), "{reads:#}");
     assert!(ratio(&reads["links"]["far"]) < 0.01, "{reads:#}");
@@ -83,7 +85,8 @@ fn links_carry_what_the_load_moves() {
         once.contains(&ratio(&writes["links"]["near"])),
         "{writes:#}"
     );
-    // A train of segments that bypasses the link's thread counts its headers once; this link has a delay.
+    // On this link, which has a delay, a train of segments that bypasses the link's thread counts its headers only
+    // once.
     assert!(once.contains(&ratio(&writes["links"]["far"])), "{writes:#}");
     let both = ratio(&writes["links"]["near"]) + ratio(&writes["links"]["far"]);
     assert!((ratio(&writes["all"]) - both).abs() < 1e-9, "{writes:#}");
@@ -99,7 +102,7 @@ fn links_carry_what_the_load_moves() {
     for run in point("read")["runs"].as_array().unwrap() {
         let (run, near) = (&run["transfer"], &run["transfer"]["links"]["near"]);
         let useful = run["useful_bytes"].as_u64().unwrap();
-        // Data comes back; the other direction has requests and acknowledgements.
+        // Data comes back; the other direction carries requests and acknowledgements.
         assert!(
             near["back_bytes"].as_u64().unwrap() > useful / 20 * 19,
             "{run:#}"
@@ -120,7 +123,7 @@ fn links_carry_what_the_load_moves() {
     assert_eq!(rows, 16);
 }
 
-/// Other traffic on the links isn't counted as the load's: neither if it wasn't measured, nor before and after faults.
+/// Other traffic on the links doesn't count as the load's, either if it wasn't measured, or before and after faults.
 #[test]
 fn phases_of_a_run_count_only_their_own_bytes() {
     let folder = TempDir::new().unwrap();
@@ -162,7 +165,7 @@ fn phases_of_a_run_count_only_their_own_bytes() {
             };
             links.as_object().unwrap().values().map(of).sum()
         };
-        // The parts add up to the whole, except where its last interval ends.
+        // The parts add up to the whole, except where the last interval ends.
         let parts: u64 = run["phases"]
             .as_array()
             .unwrap()

@@ -1,4 +1,4 @@
-//! The answers to statements: every value exactly as the engine has it, in every format, with little memory, until the
+//! The answers to statements: every value is exactly the engine's, in every format, with little memory, until the
 //! user interrupts. Also the ways to pass a statement.
 
 use std::io::{BufRead, BufReader, Write};
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use super::{engine, rows, servers, sql, sql_at, sql_program, trace};
 use crate::support::{TempDir, brunt, eventually, processes, run_within, succeed, words_of};
 
-/// NaN, infinities, integers above 64 bits, also within lists, small intervals, bytes, two columns of the same name,
-/// and names not in alphabetical order.
+/// NaN, infinities, integers above 64 bits (also within lists), small intervals, bytes, two columns with the same
+/// name, and names that aren't in alphabetical order.
 const VALUES: &str = "select corr(1.0, 1.0) as z, 'inf'::double as y, '-inf'::float as x, 1.5::decimal(4, 2) as d, \
     12345678901234567890123456789012345678::hugeint as w, [18446744073709551616::hugeint] as l, \
     interval '1 microsecond' as i, 'ab'::blob as b, 1 as a, 2 as a, null as n, \
     timestamp '2026-11-27 08:15:00.5' as t, 'x,\"y' as q";
 
-/// One bad value affects no other, and none is changed; columns keep the order of the statement.
+/// A special value affects no other value, and no value is changed; columns keep the order of the statement.
 #[test]
 fn values_match_the_engine_exactly() {
     let Some(engine) = engine() else { return };
@@ -39,7 +39,7 @@ fn values_match_the_engine_exactly() {
         );
         let csv = |statement: &str| {
             let mut command = how(&engine, &trace, &[statement, "--csv"]);
-            // `--json` and `--csv` are two formats of one answer.
+            // `--json` and `--csv` are two formats of the same answer.
             let mut plain = brunt();
             plain.args(command.get_args().skip(1));
             for (name, value) in command.get_envs() {
@@ -74,7 +74,8 @@ fn values_match_the_engine_exactly() {
     }
 }
 
-/// A file of rows gets its name once it is complete: a refused statement leaves the existing file, and nothing else.
+/// A file of rows gets its name only once it is complete: a rejected statement leaves the existing file unchanged,
+/// and nothing else behind.
 #[test]
 fn rows_are_kept_as_parquet() {
     let Some(engine) = engine() else { return };
@@ -102,7 +103,7 @@ fn rows_are_kept_as_parquet() {
     }
 }
 
-/// A statement comes from a file, from standard input, or from the command line.
+/// A statement can come from a file, from standard input, or from the command line.
 #[test]
 fn statements_come_from_files_and_pipes() {
     let Some(engine) = engine() else { return };
@@ -128,7 +129,7 @@ fn statements_come_from_files_and_pipes() {
     assert_eq!(empty.status.code(), Some(2), "{empty:?}");
 }
 
-/// Tables of traces and of results are listed without any engine, by the names that statements use.
+/// Tables of traces and of results are listed without any engine, under the names used in statements.
 #[test]
 fn tables_are_listed() {
     let folder = TempDir::new("sql-tables");
@@ -161,7 +162,7 @@ fn tables_are_listed() {
     }
 }
 
-/// More rows than should be held in memory.
+/// More rows than should be kept in memory.
 const MANY: &str = "select i, i * 2 as j, 'some text ' || i as t from range(300000) as r(i)";
 
 /// Memory does not grow with the number of rows: it is measured while the reader of the answer waits.
@@ -186,7 +187,7 @@ fn many_rows_take_little_memory() {
         .trim_end_matches(" kB")
         .parse()
         .expect("a number");
-    // The rows alone are 20 MB of JSON, and ten times as much as parsed JSON.
+    // The rows alone are 20 MB as JSON text, and ten times as much as parsed JSON.
     assert!(peak_kib < 64 << 10, "{peak_kib} KiB");
     assert_eq!(
         lines
@@ -196,8 +197,8 @@ fn many_rows_take_little_memory() {
     );
 }
 
-/// Integers of 39 digits, which no number type of the transfer format can hold, neither fail the answer nor lose a
-/// digit.
+/// Integers of 39 digits, which no number type in the transfer format can represent, neither fail the answer nor lose
+/// a digit.
 #[test]
 fn the_widest_integers_keep_their_digits() {
     let Some(engine) = engine() else { return };
@@ -227,7 +228,7 @@ impl Drop for Killed {
     }
 }
 
-/// Whether a process runs: one that has ended may still be in the process table.
+/// Whether a process is running; a process that has ended may still be in the process table.
 fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().unwrap_or_default();
@@ -299,7 +300,7 @@ fn an_interrupt_ends_the_engine() {
             eventually("the engine ends", 60, || !is_running(pid));
         }
     }
-    // The killed one could not clean up; the others did.
+    // The killed process could not clean up; the others did.
     assert_eq!(std::fs::read_dir(&scratch).expect("a folder").count(), 2);
 }
 
@@ -310,7 +311,7 @@ fn an_engine_behind_a_script_ends_with_the_program() {
     let (trace, _) = trace(&folder, "nfs3-small.pcap.zst", &[]);
     let script = folder.join("engine");
     let real = folder.join("pid");
-    // Not `exec`: the real engine is a child of the script.
+    // Not `exec`: the real engine must be a child of the script.
     let text = format!(
         "#!/bin/sh\nsleep 1000 &\necho $! > {}\nwait\n",
         real.display()
@@ -387,7 +388,7 @@ fn a_reader_that_goes_away_leaves_no_files() {
     }
 }
 
-/// Numbers are JSON numbers, for readers that need them.
+/// The values are JSON numbers, for readers that need numbers.
 #[test]
 fn an_answer_is_one_object() {
     let Some(engine) = engine() else { return };

@@ -1,5 +1,5 @@
-//! The expected answer of each analysis, from the report of the same trace, or from its operations if the report
-//! doesn't have it.
+//! The expected answer of each analysis, from the report on the same trace, or from its operations if the report
+//! doesn't contain it.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ impl Operations {
         Operations(rows)
     }
 
-    /// The times of the requests, in order.
+    /// The times of the requests, sorted.
     fn times(&self, server: Option<&Value>) -> Vec<u64> {
         let rows = self
             .0
@@ -38,7 +38,7 @@ impl Operations {
             .collect()
     }
 
-    /// The latencies of operations with this value in a column, in order.
+    /// The latencies of operations with this value in a column, sorted.
     fn latencies(&self, column: &str, value: &Value) -> Vec<u64> {
         let rows = self.0.iter().filter(|row| row[column] == *value);
         let mut latencies: Vec<_> = rows.filter_map(|row| row["latency_ns"].as_u64()).collect();
@@ -46,7 +46,7 @@ impl Operations {
         latencies
     }
 
-    /// The number of operations per interval, for intervals that have any.
+    /// The number of operations per interval, for intervals that contain any.
     fn stretches(&self, width_ns: u64) -> BTreeMap<u64, u64> {
         let mut stretches = BTreeMap::new();
         self.times(None)
@@ -72,7 +72,7 @@ pub fn array<'v>(value: &'v Value, what: &str) -> &'v [Value] {
         .unwrap_or_else(|| panic!("{what}: {value}"))
 }
 
-/// Asserts that the columns of `names` are equal in both; a name may be a path, and differ in the second.
+/// Asserts that the columns listed in `names` are equal in both; a name may be a path, and may differ in the second.
 fn assert_same(row: &Value, reported: &Value, names: &[(&str, &str)]) {
     for (column, path) in names {
         let expected = reported
@@ -171,7 +171,7 @@ fn check_clients(rows: &[Value], report: &Value, operations: &Operations) {
     }
 }
 
-/// The loads of a ranking, without the names of its entries.
+/// The loads in a ranking, without the names of its entries.
 fn loads(rows: &[Value]) -> Vec<Vec<u64>> {
     let of = |row: &Value| {
         ["operations", "bytes", "time_ns"]
@@ -193,7 +193,7 @@ fn check_ranking(which: &str, rows: &[Value], report: &Value, operations: &Opera
     for row in rows {
         assert_exact(row, &operations.latencies("file", &row["file"]));
     }
-    // The top entries by operations are in the same order; a name is the end of the path.
+    // The top entries by operations are in the same order; a name is the last part of the path.
     for (row, expected) in rows.iter().zip(top).take(5) {
         assert_eq!(row["operations"], expected["operations"]);
         if let (Some(name), Some(path)) = (row["name"].as_str(), expected["name"].as_str()) {
@@ -264,7 +264,7 @@ fn check_profile(rows: &[Value], report: &Value) {
             row[format!("{way}_operations")].as_f64(),
         );
         let (sequential, all) = (sequential.expect("a count"), all.expect("a count"));
-        // Without transfers there is no share, and no sizes either.
+        // Without transfers, there is neither a share nor a size.
         let share = (all > 0.0).then(|| sequential / all);
         assert_eq!(share, profile[way]["sequential_share"].as_f64(), "{row}");
         assert_eq!(row[format!("{way}_size_p50_bytes")].is_null(), all == 0.0);
@@ -281,7 +281,7 @@ fn check_profile(rows: &[Value], report: &Value) {
     }
 }
 
-/// Asserts that the report's estimate is off by at most a few of its stated standard errors.
+/// Asserts that the report's estimate is off by at most a few times its stated standard error.
 fn assert_close(exact: &Value, profile: &Value, name: &str) {
     let number = |of: &Value| of.as_f64().expect("a number");
     let (exact, estimated) = (number(exact), number(&profile[name]));
@@ -364,7 +364,7 @@ fn check_latency_over_time(rows: &[Value], operations: &Operations) {
     }
 }
 
-/// Equal except for the last digits, because the report calculates in seconds.
+/// Asserts that values are equal except for the last digits, because the report calculates in seconds.
 fn assert_nearly(found: &Value, expected: f64, what: &str) {
     let found = found.as_f64().unwrap_or_else(|| panic!("{what}: {found}"));
     assert!(
@@ -395,7 +395,7 @@ fn check_summary(rows: &[Value], report: &Value) {
     }
 }
 
-/// Shares and mean sizes of the profile for sizing tools, derived from a report.
+/// The shares and mean sizes of the profile for sizing tools, derived from a report.
 pub fn reported_sizer(report: &Value) -> [(&'static str, Option<f64>); 6] {
     let profile = &report["profile"];
     let count = |way: &str| float(profile, &format!("/{way}/operations"));
@@ -464,7 +464,7 @@ fn check_sizer(rows: &[Value], report: &Value, operations: &Operations) {
     assert_close(&row[name], profile, name);
 }
 
-/// Sizes and order of servers are as in the report, and their working sets within its error.
+/// Sizes and order of servers are as in the report, and their working sets agree within the report's error.
 fn check_servers(rows: &[Value], report: &Value) {
     let reported = array(report, "servers");
     assert_eq!(rows.len(), reported.len(), "{rows:?} {reported:?}");
@@ -505,7 +505,7 @@ fn check_alignment(rows: &[Value], report: &Value) {
                 .all(|row| number(row, "whole") <= number(row, "transfers"))
         );
     }
-    // The report has the first 25 clients, and no trace here has more.
+    // The report contains the first 25 clients, and no trace here has more.
     let misaligned: Vec<Value> = rows
         .iter()
         .filter(|row| number(row, "aligned_bytes") < 4096)
@@ -564,7 +564,7 @@ fn check_gaps(rows: &[Value], operations: &Operations) {
     assert_eq!(found.collect::<BTreeMap<_, _>>(), expected);
 }
 
-/// One capture here has compounds; the number of their operations comes from tshark.
+/// One capture here contains compounds; the number of their operations comes from tshark.
 fn check_compound_operations(rows: &[Value], report: &Value) {
     let has_compounds = array(report, "by_operation")
         .iter()
@@ -606,7 +606,8 @@ fn check_scsi(rows: &[Value], report: &Value) {
             assert_eq!(expected[theirs], sum(&of, ours), "{ours} of {name}");
         }
         counted += of.len();
-        // If the initiator expects another length, the report's bytes are those of the command, not those transferred.
+        // If the initiator expects a different length, the report's bytes are those of the command, not those
+        // transferred.
         let ours = match name {
             "SCSI READ" => "in_bytes",
             "SCSI WRITE" => "out_bytes",
@@ -631,7 +632,7 @@ fn check_errors(rows: &[Value], report: &Value) {
             "{expected}"
         );
     }
-    // Ties in the number of errors are in another order.
+    // Entries with the same number of errors are in a different order.
     let sorted = |rows: &[Value]| {
         let mut rows = rows.to_vec();
         let key =
@@ -660,7 +661,8 @@ fn check_errors(rows: &[Value], report: &Value) {
     }
 }
 
-/// The answer has the rows of the analysis's section in the report: equal in each column that both have, and some do.
+/// The answer has the same rows as the analysis's section in the report: equal in each column that both have, and
+/// they have some in common.
 fn check_section(name: &str, rows: &[Value], report: &Value) {
     let reported = array(report, name);
     assert_eq!(rows.len(), reported.len(), "{name}: {rows:?} {reported:?}");
@@ -693,7 +695,7 @@ fn check_findings(rows: &[Value], report: &Value) {
         sorted(kinds(reported)),
         "{rows:?} {reported:?}"
     );
-    // Sentences with figures contain these.
+    // Sentences with figures must contain these figures.
     for row in rows {
         let figures = match row["kind"].as_str().expect("a kind") {
             "capture-loss" | "capture-incomplete" | "not-understood" => {

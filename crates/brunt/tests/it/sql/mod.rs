@@ -1,5 +1,5 @@
 //! `brunt sql` with the real DuckDB, as a program and as a module: each analysis gives the same answer as `brunt
-//! analyze` on the same trace, and what can't be answered is refused with advice.
+//! analyze` on the same trace, and what can't be answered is rejected with advice.
 
 mod answers;
 mod checks;
@@ -37,7 +37,7 @@ pub fn engine() -> Option<PathBuf> {
     Some(PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()))
 }
 
-/// `brunt --json sql` with DuckDB's module: no program is on the PATH.
+/// `brunt --json sql` with DuckDB's module; the program isn't on the PATH.
 fn sql(engine: &Path, folder: &Path, arguments: &[&str]) -> Command {
     let mut command = brunt();
     command.args(["--json", "sql"]).arg(folder).args(arguments);
@@ -48,14 +48,14 @@ fn sql(engine: &Path, folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The same with DuckDB's program.
+/// `brunt --json sql` with DuckDB's program.
 fn sql_program(engine: &Path, folder: &Path, arguments: &[&str]) -> Command {
     let mut command = sql(engine, folder, arguments);
     command.env("BRUNT_DUCKDB", engine.join("duckdb"));
     command
 }
 
-/// Spark Connect servers that `tools/sql-engines.sh` started, each with the Python that has its client.
+/// Spark Connect servers started by `tools/sql-engines.sh`, each with the Python that has its client.
 fn servers() -> Vec<(String, String)> {
     let named = std::env::var("BRUNT_SQL_SERVERS").unwrap_or_default();
     let servers = named.split_whitespace().map(|server| {
@@ -73,7 +73,7 @@ fn array_of(rows: &[Value], text: &str, number: &str) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// Queries all servers at once.
+/// Queries all servers in parallel.
 fn each(servers: &[(String, String)], ask: impl Fn(&(String, String)) + Sync) {
     std::thread::scope(|scope| {
         servers.iter().for_each(|server| {
@@ -118,14 +118,14 @@ fn trace(folder: &TempDir, capture: &str, more: &[&str]) -> (PathBuf, Value) {
     )
 }
 
-/// Every analysis, of both NFS versions, of iSCSI, and of a trace of several parsers. Any other engines give the same
-/// answers as DuckDB, byte for byte.
+/// Every analysis agrees with the report, for both NFS versions, for iSCSI, and for a trace by several parsers. Any
+/// other available engines give the same answers as DuckDB, byte for byte.
 #[test]
 fn analyses_agree_with_the_report() {
     let Some(engine) = engine() else { return };
     let folder = TempDir::new("sql-analyses");
-    // Servers take seconds for what DuckDB does in milliseconds: they answer each analysis of one trace that has rows for
-    // it, or of the last.
+    // Servers take seconds for what DuckDB does in milliseconds, so each analysis is queried there for only one
+    // trace: the first that has rows for it, or the last.
     let servers = servers();
     let mut unasked: BTreeSet<&str> = QUESTIONS.iter().map(|question| question.name).collect();
     for (capture, more, is_last) in [
@@ -161,7 +161,8 @@ fn analyses_agree_with_the_report() {
     assert!(unasked.is_empty(), "{unasked:?}");
 }
 
-/// The same for a trace with every kind of finding except missing packets of one side.
+/// The analysis of findings agrees with the report for a trace with every kind of finding except packets missing in
+/// one direction.
 #[test]
 fn findings_agree_with_the_report() {
     let Some(engine) = engine() else { return };
@@ -225,8 +226,8 @@ fn statements_may_begin_with_comments() {
     }
 }
 
-/// The program and the Python module give the same answers. (The program's times are in microseconds, like this
-/// trace's.)
+/// The program and the Python module give the same answers. (The program's times are in microseconds, like those of
+/// this trace.)
 #[test]
 fn program_and_module_agree() {
     let Some(engine) = engine() else { return };
@@ -245,7 +246,7 @@ fn program_and_module_agree() {
     }
 }
 
-/// The answer to a query that takes seconds has its rows, without a progress bar between them.
+/// The answer to a query that takes seconds contains only its rows, without a progress bar between them.
 #[test]
 fn no_progress_bar_is_among_the_rows() {
     let Some(engine) = engine() else { return };
@@ -261,7 +262,7 @@ fn no_progress_bar_is_among_the_rows() {
     }
 }
 
-/// Parts of a lake, whose time columns have integer twins, and parts captured later form one table.
+/// Parts of a lake, whose time columns have integer counterparts, and parts captured later form one table.
 #[test]
 fn parts_of_a_lake_and_captured_ones_are_one_table() {
     let Some(engine) = engine() else { return };
@@ -274,7 +275,7 @@ fn parts_of_a_lake_and_captured_ones_are_one_table() {
     ];
     let answers = |lake: &Path| questions.map(|question| rows(sql(&engine, lake, &[question])));
     let before = answers(&trace);
-    // The other parser's parts are moved away when the lake is made.
+    // Move the other parser's parts away while the lake is made.
     let away = folder.join("away");
     std::fs::create_dir(&away).expect("a folder");
     let of_the_other = |part: &Path| {
@@ -308,7 +309,7 @@ fn parts_of_a_lake_and_captured_ones_are_one_table() {
         let there = questions.map(|question| rows(sql_at(server, &trace, &[question])));
         assert_eq!(there, before, "{server:?}");
     }
-    // The same after a separate compaction.
+    // Another compaction doesn't change the answers.
     succeed(brunt().args(["lake", "compact"]).arg(&trace), 120);
     assert_eq!(answers(&trace), before);
 }
@@ -349,7 +350,7 @@ fn histograms_of_two_traces_add_up() {
     }
 }
 
-/// `--explain` measures: a query of one column of one table reads less than a query of all columns.
+/// `--explain` measures: a query for one column of one table reads less than a query for all columns.
 #[test]
 fn explain_counts_parts_and_bytes() {
     let Some(engine) = engine() else { return };
@@ -389,7 +390,7 @@ fn assert_explained(few: &Value, many: &Value) {
     assert_eq!(many["tables"], serde_json::json!(["operations"]));
 }
 
-/// The message of a command that is refused with status 2.
+/// The message of a command that is rejected with status 2.
 fn refused(command: &mut Command) -> String {
     let run = run_within(command, 120);
     assert_eq!(run.status.code(), Some(2), "{run:?}");
@@ -463,8 +464,8 @@ fn mistakes_are_answered_with_advice() {
     );
 }
 
-/// A trace of another version is refused by name, and so is a folder with parts of two; a damaged part is left out and
-/// reported.
+/// A trace in another version is rejected with the version in the message, as is a folder with parts in two versions;
+/// a damaged part is left out and reported.
 #[test]
 fn versions_are_not_mixed() {
     let folder = TempDir::new("sql-versions");
@@ -508,8 +509,8 @@ fn versions_are_not_mixed() {
     }
 }
 
-/// In other engines as in DuckDB, times keep their nanoseconds, and tables without parts have no rows; the engines'
-/// errors are also reported as the user's.
+/// In other engines as in DuckDB, times keep their nanoseconds, and tables without parts have no rows; errors from
+/// the engines are also reported as the user's mistakes.
 #[test]
 fn other_engines_see_the_same_tables() {
     let servers = servers();
@@ -547,7 +548,7 @@ fn other_engines_see_the_same_tables() {
     }
 }
 
-/// Damaged parts are left out, and each is named.
+/// Damaged parts are left out, and each one is named.
 #[test]
 fn damaged_parts_are_left_out() {
     let Some(engine) = engine() else { return };
@@ -560,7 +561,7 @@ fn damaged_parts_are_left_out() {
         &["select count(*) as n, max(name) as last from names"],
     ));
     assert_eq!(none, [serde_json::json!({ "n": 0, "last": null })]);
-    // The distribution over workers is random, and one may have no operation: damage the larger part.
+    // The distribution of operations to workers is random, and one may have none: damage the larger part.
     let parts = ["part-000000.parquet", "part-1-000000.parquet"]
         .map(|part| trace.join("operations").join(part));
     let size = |part: &&PathBuf| part.metadata().map_or(0, |facts| facts.len());

@@ -1,5 +1,5 @@
-//! The profile for sizing tools is the same from all commands: `brunt trace fit`, `brunt analyze` and `brunt sql`; of
-//! everything, by server, and by window. On one capture, it is also computed from tshark's fields.
+//! The profile for sizing tools is the same from all commands (`brunt trace fit`, `brunt analyze` and `brunt sql`),
+//! for the whole trace, by server, and by window. For one capture, it is also computed from tshark's fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,8 +11,8 @@ use super::checks::{array, reported_sizer};
 use super::{engine, rows, sql, trace};
 use crate::support::{TempDir, brunt, need, root, run_within, succeed};
 
-/// Captures with short reads, failed requests, several clients and parsers, WRITE SAME, and SCSI reads of logical units
-/// whose block size is unknown.
+/// Captures with short reads, failed requests, several clients and parsers, WRITE SAME, and SCSI reads from logical
+/// units whose block size is unknown.
 const CAPTURES: [(&str, &[&str]); 9] = [
     ("nfs3-small.pcap.zst", &[]),
     ("nfs3-stale.pcap.zst", &[]),
@@ -59,7 +59,7 @@ fn all_commands_have_one_profile_for_sizing() {
             let allowed = match name.as_str() {
                 // Some versions of DuckDB read times in microseconds.
                 "mean_per_s" => 2e-3,
-                // The program estimates it.
+                // The program under test estimates it.
                 "random_read_working_set_bytes" => {
                     let error = profile["working_set_error_percent"].as_f64();
                     4.0 * error.expect("an error") / 100.0
@@ -73,7 +73,7 @@ fn all_commands_have_one_profile_for_sizing() {
     }
 }
 
-/// Rows of windows, each with the window's start.
+/// Rows for windows, each with the window's start.
 type WindowRows = BTreeMap<(u64, String), Value>;
 
 fn by_window(rows: &[Value], from: &str) -> WindowRows {
@@ -84,7 +84,7 @@ fn by_window(rows: &[Value], from: &str) -> WindowRows {
     rows.iter().map(|row| (key(row), row.clone())).collect()
 }
 
-/// Those in the reports of `brunt analyze --window`.
+/// The rows for windows in the reports of `brunt analyze --window`.
 fn reported_windows(reports: &Path) -> WindowRows {
     let mut all = WindowRows::new();
     for file in std::fs::read_dir(reports).expect("a folder") {
@@ -122,8 +122,8 @@ fn assert_alike(found: &WindowRows, expected: &WindowRows, what: &str) {
     }
 }
 
-/// Each window of a second has the same profile of each server in the reports of `brunt analyze`, from the stored trace,
-/// and from the tables of windows in SQL.
+/// For each window of a second, each server has the same profile in the reports of `brunt analyze`, from the stored
+/// trace, and in the tables of windows queried with SQL.
 #[test]
 fn all_commands_have_one_profile_of_each_server_and_window() {
     let engine = engine();
@@ -167,7 +167,7 @@ struct SeenRead {
     moved: u64,
 }
 
-/// A capture with one RPC message per packet and only READs: its profile from the fields that tshark prints.
+/// A capture with one RPC message per packet and only READs: its profile computed from the fields that tshark prints.
 fn check_with_tshark(reported: &WindowRows) {
     let Some(program) = need("tshark", "tshark") else {
         return;

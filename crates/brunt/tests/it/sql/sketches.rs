@@ -1,4 +1,4 @@
-//! The table `sketches`: its counts match the operations, and engines merge it.
+//! The table `sketches`: its counts match the operations, and engines can merge it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::support::TempDir;
 
 const LOG_REGISTERS: u8 = 12;
 
-/// Distinct values by kind, counted exactly.
+/// The exact number of distinct values, by kind.
 fn counted(operations: &[Value]) -> BTreeMap<String, BTreeSet<i64>> {
     let mut counted: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for row in operations {
@@ -48,7 +48,8 @@ fn unhex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// For captures, and in engines: merged with each other and with the engine's own sketches of the operations.
+/// Sketches of captures give the right counts, alone and merged in engines with each other and with the engine's own
+/// sketches of the operations.
 #[test]
 fn sketches_count_what_operations_say() {
     let Some(engine) = engine() else { return };
@@ -78,7 +79,7 @@ fn sketches_count_what_operations_say() {
                 "{what} of {capture}: {bounds:?}"
             );
         }
-        // Numbers this small are exact in every engine, and nothing is counted twice.
+        // Numbers this small are exact in every engine, and no value is counted twice.
         let few: Vec<(String, u64)> = exact
             .iter()
             .map(|(what, all)| (what.clone(), all.len() as u64))
@@ -102,7 +103,7 @@ fn sketches_count_what_operations_say() {
                 exact["files"].len() as u64,
                 "{capture} {server:?}"
             );
-            // The intersection with an engine's own sketch is everything.
+            // The intersection with an engine's own sketch contains everything.
             let common = "select theta_sketch_estimate(theta_intersection(theirs, own)) as n from
                           (select theta_union_agg(theta) as theirs from sketches where what = 'files') as a cross join
                           (select theta_sketch_agg(file) as own from operations where file is not null) as b";
@@ -116,7 +117,8 @@ fn sketches_count_what_operations_say() {
     }
 }
 
-/// Sketches of many values, some of them in several sketches: their merge is within its error bounds in every engine.
+/// Sketches of many values, some of them in several sketches: merging them stays within the error bounds in every
+/// engine.
 #[test]
 fn large_sketches_merge() {
     let Some(engine) = engine() else { return };
@@ -126,7 +128,7 @@ fn large_sketches_merge() {
     let mut writer =
         TableWriter::create(&path, &tables::SKETCHES, WriterOptions::default()).expect("a table");
     let mut union = HllUnion::new(LOG_REGISTERS).expect("registers");
-    // 0 to 100,000, most of them twice; the last sketch has few enough for a list.
+    // The numbers 0 to 100,000, many of them in two sketches; the last sketch has few enough for a list.
     for (minute, numbers) in [0..60_000i64, 30_000..99_990, 99_980..100_000]
         .into_iter()
         .enumerate()
@@ -177,7 +179,7 @@ fn large_sketches_merge() {
             "{server:?}: {found}, {}",
             union.estimate()
         );
-        // 29,990 are in the first two; a part of a union is allowed twice the error of one sketch.
+        // 29,990 numbers are in the first two sketches; the intersection is allowed twice the error of one sketch.
         let common = "select theta_sketch_estimate(theta_intersection(a.theta, b.theta)) as n
                       from sketches as a cross join sketches as b where a.minute = 0 and b.minute = 1";
         let found = rows(sql_at(server, &path, &[common]))[0]["n"]

@@ -31,7 +31,7 @@ impl From<&str> for Cell {
     }
 }
 
-/// Writes a table whose rows have these columns; others are null, zero, empty or true.
+/// Writes a table whose rows have values in these columns; other columns are null, zero, empty or true.
 fn write(folder: &Path, table: &'static Table, rows: &[Vec<(&str, Cell)>]) {
     let mut writer = TableWriter::create(folder, table, WriterOptions::default()).expect("a table");
     for values in rows {
@@ -61,7 +61,7 @@ fn write(folder: &Path, table: &'static Table, rows: &[Vec<(&str, Cell)>]) {
     writer.finish().expect("a part");
 }
 
-/// Writes the note that makes a folder a trace of this version.
+/// Writes the note that makes a folder a trace in this version.
 pub fn note(folder: &Path) {
     write(
         folder,

@@ -39,7 +39,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Starts the agent with these further arguments.
+    /// Starts the agent with additional arguments.
     pub fn start(identity: &Path, more: &[&str]) -> Listening {
         let mut child = brunt()
             .args(["agent", "--listen", "127.0.0.1:0", "--identity"])
@@ -59,7 +59,7 @@ impl Listening {
         }
     }
 
-    /// Ends it with SIGTERM; returns its last line and its notes.
+    /// Ends the agent with SIGTERM; returns its last line and its notes.
     pub fn end(mut self) -> (String, String) {
         let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -88,7 +88,7 @@ impl Drop for Listening {
     }
 }
 
-/// A stand-in for ssh that runs the command here, in a shell that first executes `before`.
+/// A stand-in for ssh that runs the command on this machine, in a shell that first executes `before`.
 pub fn ssh_to_here(folder: &Path, before: &str) -> String {
     let file = folder.join("ssh-to-here");
     let script = format!("#!/bin/sh\n{before}\nfor last; do :; done\nexec sh -c \"$last\"\n");

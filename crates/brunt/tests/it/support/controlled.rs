@@ -1,5 +1,5 @@
-//! A `brunt target` that takes commands while it runs, and whose notes a test reads. Used by tests that change what is
-//! served. The one rule: it is killed on drop, even if the test fails.
+//! A `brunt target` that takes commands while it runs, and whose notes a test can read. Used by tests that change
+//! what is served. The rule: it is killed on drop, even if the test fails.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use super::brunt;
 
-/// See the module's documentation.
+/// A running target that takes commands.
 pub struct ControlledTarget {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     notes: Receiver<String>,
-    /// In the order of its portals.
+    /// The addresses of the portals, in the order of the arguments.
     pub portals: Vec<SocketAddr>,
 }
 
@@ -72,7 +72,7 @@ impl ControlledTarget {
     pub fn wait_for_note(&self, part: &str) -> String {
         let mut seen = Vec::new();
         loop {
-            // Only a failing test waits that long.
+            // Only a failing test waits this long.
             match self.notes.recv_timeout(Duration::from_secs(120)) {
                 Ok(note) if note.contains(part) => return note,
                 Ok(note) => seen.push(note),
@@ -81,7 +81,7 @@ impl ControlledTarget {
         }
     }
 
-    /// Its process id, for signals.
+    /// The target's process id, for signals.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

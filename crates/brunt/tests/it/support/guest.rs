@@ -1,5 +1,5 @@
-//! A virtual machine with Debian's kernel (`tools/kernel-initiator.sh`). Used by tests in which Linux uses a target, or
-//! is an NFS server or client. The one rule: it ends when its value is dropped, even if the test fails.
+//! A virtual machine with Debian's kernel (`tools/kernel-initiator.sh`). Used by tests in which Linux uses a target,
+//! or is an NFS server or client. The rule: the machine ends when its value is dropped, even if the test fails.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -31,12 +31,13 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts a guest that runs a script, written to this folder. It is booted once for all tests (the tool saves it).
+    /// Starts a guest that runs a script, which is written to this folder. The guest is booted only once for all
+    /// tests, because the tool saves its state.
     pub fn boot(folder: &TempDir, script: &str) -> Guest {
         Guest::boot_with_ports(folder, script, "")
     }
 
-    /// The same; these ports of the host's loopback are forwarded into the guest.
+    /// Like [`Guest::boot`], with these ports of the host's loopback interface forwarded into the guest.
     pub fn boot_with_ports(folder: &TempDir, script: &str, ports: &str) -> Guest {
         let file = folder.join("script");
         std::fs::write(&file, script).expect("a script");
@@ -74,7 +75,7 @@ impl Guest {
         );
     }
 
-    /// Its output so far.
+    /// The guest's output so far.
     pub fn seen(&self) -> &str {
         &self.seen
     }
@@ -93,7 +94,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // On SIGTERM the script removes its files and ends its machine; SIGKILL would leave both.
+        // On SIGTERM, the script removes its files and ends its machine; SIGKILL would leave both behind.
         let id = rustix::process::Pid::from_child(&self.child);
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);

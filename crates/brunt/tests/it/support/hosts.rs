@@ -1,5 +1,5 @@
 //! Hosts for tests: a running lab in which a controller reaches hosts over separate networks. Hosts with odd numbers
-//! have Debian's sshd, the others a listening agent. Their clocks are shifted.
+//! have Debian's sshd, the others a listening agent. The clocks of the hosts are shifted.
 //!
 //! The rule: a process belongs to the host whose network namespace it is in, whichever process started it.
 
@@ -15,9 +15,9 @@ use super::{brunt, need, skip};
 
 /// Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The agents' port: each host has a separate set of ports.
+/// The agents' port, which is the same on all hosts: each has its own port space.
 const PORT: u16 = 7420;
-/// The controller's address in the lab; hosts have the following ones.
+/// The controller's address in the lab; the hosts have the addresses that follow.
 const CONTROLLER: &str = "10.77.0.1";
 /// An Ethernet address that no interface has.
 const NOBODY: &str = "02:00:00:00:de:ad";
@@ -32,9 +32,9 @@ pub enum Way {
 /// The configuration of a host to start.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Keys of its link to the controller, as in an experiment file.
+    /// Keys of the host's link to the controller, as in an experiment file.
     pub link: &'static str,
-    /// How far ahead its clocks are.
+    /// How far ahead the host's clocks are.
     pub shift_ns: i64,
 }
 
@@ -53,7 +53,7 @@ pub struct LabHost {
     address: String,
     device: String,
     namespace: PathBuf,
-    /// Its listening agent.
+    /// The host's listening agent.
     agent: Option<Child>,
 }
 
@@ -64,7 +64,7 @@ impl LabHost {
     }
 }
 
-/// The lab with its hosts. Dropping it removes the lab.
+/// The lab with its hosts. Dropping this value removes the lab.
 pub struct Hosts {
     folder: TempDir,
     pub hosts: Vec<LabHost>,
@@ -78,7 +78,7 @@ impl Hosts {
         Hosts::start_linked(plans, "")
     }
 
-    /// The same with further links of the lab, as in an experiment file.
+    /// Like [`Hosts::start`], with additional links in the lab, as in an experiment file.
     pub fn start_linked(plans: &[Plan], more_links: &str) -> Option<Hosts> {
         let programs = [
             ("sshd", "openssh-server"),
@@ -160,7 +160,7 @@ impl Hosts {
         command
     }
 
-    /// This program, on the controller.
+    /// This program, as a command on the controller.
     pub fn controller(&self, words: &[&str]) -> Command {
         let mut all = vec![env!("CARGO_BIN_EXE_brunt")];
         all.extend(words);
@@ -210,8 +210,8 @@ impl Hosts {
         );
         match host.way {
             Way::Ssh => {
-                // The host itself applies the shift; a controller doesn't request it. No login scripts run: the user's
-                // may wait for a lock that a killed login left behind.
+                // The host itself applies the shift, without a request from a controller. No login scripts run: the
+                // user's scripts may wait for a lock that a killed login left behind.
                 let shifted = format!("s/agent --stdio/agent --stdio --clock-shift-ns={shift}/");
                 let config = format!(
                     "HostKey {at}/host-key\nAuthorizedKeysFile {at}/user-key.pub\nPidFile none\nUsePAM no\nStrictModes no\n\
@@ -272,7 +272,7 @@ impl Hosts {
         self.hosts.iter().map(one).collect()
     }
 
-    /// `hosts = […]` of a workload on all of them.
+    /// A workload's line `hosts = […]` that names all hosts.
     pub fn all(&self) -> String {
         let names: Vec<String> = self
             .hosts
@@ -326,7 +326,7 @@ impl Hosts {
             .collect()
     }
 
-    /// All other processes of a host: those of a controller's session.
+    /// All other processes on a host: those of a controller's session.
     pub fn visitors(&self, index: usize) -> Vec<Process> {
         let is_visitor = |process: &Process| match self.hosts[index].way {
             Way::Ssh => !process.words.contains("[listener]"),
@@ -359,8 +359,8 @@ impl Hosts {
             .collect()
     }
 
-    /// Cuts a host off, or reconnects it: packets of both sides go to a nonexistent address, as behind a switch with
-    /// lost routes. Neither side is notified.
+    /// Cuts a host off, or reconnects it: packets from both sides go to a nonexistent address, as behind a switch
+    /// with lost routes. Neither side is notified of this.
     pub fn partition(&self, index: usize, cut: bool) {
         let LabHost {
             name,
@@ -436,7 +436,7 @@ impl Drop for Hosts {
         for agent in self.hosts.iter_mut().filter_map(|host| host.agent.as_mut()) {
             let _ = (agent.kill(), agent.wait());
         }
-        // Its process id can't have been reused, because it was not waited for. Kill it if it didn't answer.
+        // The process was not waited for, so its id can't have been reused. Kill the process if it didn't answer.
         if Path::new(&format!("/proc/{}", self.pid)).exists()
             && std::fs::read_to_string(format!("/proc/{}/cmdline", self.pid))
                 .unwrap_or_default()
@@ -454,7 +454,7 @@ pub fn signal(pid: i32, signal: rustix::process::Signal) {
     }
 }
 
-/// Waits for something that happens soon on any machine; returns how long it took.
+/// Waits for something that soon happens on any machine; returns how long it took.
 pub fn until(what: &str, mut done: impl FnMut() -> bool) -> Duration {
     let begin = Instant::now();
     while !done() {
@@ -514,7 +514,7 @@ fn processes_in(namespace: &Path) -> Vec<Process> {
                     .to_string(),
             }
         })
-        // The processes that hold the lab, or run a command in it, are there too.
+        // Leave out the processes that hold the lab, or run a command in it.
         .filter(|process| {
             ![" lab exec ", " lab up "]
                 .iter()
@@ -525,7 +525,8 @@ fn processes_in(namespace: &Path) -> Vec<Process> {
 }
 
 /// Asserts that the rate of a run on hosts, in which this many requests were completed in time, is the sum of the
-/// hosts' rates; if the hosts ended far apart, the rate while all ran, or all requests over all of the time.
+/// hosts' rates. If the hosts ended far apart, it is the rate while all of them ran, or all requests divided by the
+/// whole time.
 pub fn assert_total(run: &Value, completed: u64) {
     let rate = |of: &Value| of["requests_per_second"].as_f64().expect("a rate");
     let common = &run["common"];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Longer than anything here takes, unless it never happens.
+/// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The frames from now on, until the server ends them.

@@ -14,7 +14,7 @@ use super::{
     Running, TARGET_NAME, TempDir, eventually, experiment, processes_with, run_within, words_of,
 };
 
-/// The lines of an experiment apart from its services and targets.
+/// The parts of an experiment other than its services.
 pub const LOAD: &str = "name = \"services\"\nrepetitions = 1\n[workloads.read]\nread = 1.0\n";
 pub const TARGET: &str = "[targets.here]\nurl = \"memory:1MiB\"\n";
 pub const SHORT: &str = "stop = { time = \"300ms\" }\n";
@@ -39,7 +39,7 @@ impl Marked {
     pub fn command(&self, text: &str) -> std::process::Command {
         let mut command = experiment(&self.folder, text);
         let (name, value) = self.mark.split_once('=').unwrap();
-        // Services' folders are created here, so that the test notices leftovers.
+        // The folders of services are created here, so that the test notices leftovers.
         fs::create_dir_all(self.temporary()).unwrap();
         command.env(name, value).env("TMPDIR", self.temporary());
         command
@@ -71,7 +71,7 @@ impl Marked {
     }
 
     /// Runs an experiment to completion; returns whether it succeeded, its summary and its messages. Asserts that
-    /// nothing is left.
+    /// nothing is left behind.
     pub fn run(&self, text: &str) -> (bool, Value, String) {
         let ran = self.run_on_hosts(text);
         let said = &ran.2;
@@ -80,7 +80,8 @@ impl Marked {
         ran
     }
 
-    /// The same with other hosts, which may take a moment to notice the end.
+    /// Runs an experiment like [`Marked::run`], but doesn't check for leftovers: other hosts may take a moment to
+    /// notice the end.
     pub fn run_on_hosts(&self, text: &str) -> (bool, Value, String) {
         let _ = fs::remove_dir_all(self.folder.join("results"));
         let output = run_within(&mut self.command(text), 60);
@@ -92,8 +93,8 @@ impl Marked {
         )
     }
 
-    /// Interrupts an experiment while its service `slow` starts, which prints a line and takes much longer to become
-    /// ready: the experiment ends, says why, and leaves nothing.
+    /// Interrupts an experiment while its service `slow` is starting; the service prints a line and takes much longer
+    /// to become ready. The experiment ends, gives the reason, and leaves nothing behind.
     pub fn interrupted_at_start(&self, text: &str) {
         let mut run = Running::spawn(self, text);
         let log = self.folder.join("results/services/slow.log");
@@ -115,7 +116,7 @@ impl Marked {
         fs::read_to_string(self.folder.join("said")).unwrap_or_default()
     }
 
-    /// Waits until none of its processes and folders are left.
+    /// Waits until none of the test's processes and folders are left.
     pub fn ends(&self) {
         eventually("all processes end", 30, || self.processes().is_empty());
         eventually("the folders are removed", 30, || {
@@ -138,7 +139,8 @@ pub fn assert_says(said: &str, words: &[&str]) {
         .for_each(|word| assert!(said.contains(word), "'{word}' is not in: {said}"));
 }
 
-/// Services that don't become ready are refused wherever they run: `whose` is the text before the reason.
+/// Asserts that services that don't become ready are rejected, wherever they run: `whose` is the text before the
+/// reason.
 pub fn never_ready(whose: &str, refused: &dyn Fn(&str, &[&str])) {
     let not = format!("service slow: {whose}it did not start: it was not ready within 500ms: ");
     let port_and_line = slow("ready = { port = 0, line = \"there\" }");
@@ -177,7 +179,7 @@ pub fn files_in(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// A service that runs a `brunt target` on a free port, and a target opened by its address.
+/// A service that runs a `brunt target` on a free port, and a target that opens it by its address.
 pub fn store(lun: &str) -> String {
     let brunt = env!("CARGO_BIN_EXE_brunt");
     format!(
@@ -202,7 +204,7 @@ impl Running {
         )
     }
 
-    /// Starts the experiment, and waits until it measures.
+    /// Starts the experiment, and waits until it is measuring.
     pub fn start(marked: &Marked, text: &str) -> Running {
         let mut run = Running::spawn(marked, text);
         let summary = marked.folder.join("results/summary.json");
@@ -223,8 +225,8 @@ impl Running {
     }
 }
 
-/// Services that end with the experiment: one in the foreground, one that moved to the background, one that ignores
-/// SIGTERM.
+/// Services that end with the experiment: one in the foreground, one that moved to the background, and one that
+/// ignores SIGTERM.
 pub const STUBBORN: &str = "stop = { time = \"1000s\" }\n[services.front]\ncommand = [\"sleep\", \"1000\"]\n\
      [services.away]\ndaemon = true\ncommand = \"setsid sleep 1000 &\"\n\
      [services.deaf]\ncommand = \"trap '' TERM; echo x > file; while :; do sleep 1; done\"\n";

@@ -1,5 +1,5 @@
-//! Shared code of the integration tests: a running target, external programs, temporary files. Used by every file in
-//! this folder. The one rule: nothing that a test starts outlives it, even if it fails, and no port is fixed.
+//! Code shared by the integration tests: a running target, external programs, temporary files. Used by every file in
+//! this folder. The rule: nothing that a test starts outlives it, even if the test fails, and no port is fixed.
 
 pub mod agents;
 pub mod controlled;
@@ -18,8 +18,8 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Callers give the maximum number of seconds on an otherwise idle machine. A machine that is busy, or first reads
-/// every program from a slow disk, is allowed this many times as long. Only a failing test waits for that.
+/// Callers give the maximum number of seconds on an otherwise idle machine. A machine that is busy, or first has to
+/// read every program from a slow disk, is allowed this many times as long. Only a failing test waits that long.
 const BUSY: u64 = 10;
 
 /// The target's name in every test.
@@ -30,7 +30,7 @@ pub const CHAP: (&str, &str) = ("brunt-user", "brunt-secret1");
 /// The path of `program`; `None`, with a message, if its Debian package is missing.
 ///
 /// # Panics
-/// If it is missing and `BRUNT_REQUIRE_ALL=1`: in CI nothing is skipped.
+/// The program is missing and `BRUNT_REQUIRE_ALL=1`, because in CI nothing may be skipped.
 pub fn need(program: &str, package: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
@@ -46,7 +46,7 @@ pub fn need(program: &str, package: &str) -> Option<PathBuf> {
 /// Prints what is missing.
 ///
 /// # Panics
-/// If `BRUNT_REQUIRE_ALL=1`.
+/// `BRUNT_REQUIRE_ALL=1` is set.
 pub fn skip(what: &str) {
     assert!(
         std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1"),
@@ -55,7 +55,7 @@ pub fn skip(what: &str) {
     println!("skipped: needs {what}");
 }
 
-/// Writes a file that holds a secret, readable only by its owner.
+/// Writes a file that contains a secret, readable only by its owner.
 pub fn write_secret(path: &Path, text: &str) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::write(path, text).expect("a file");
@@ -70,7 +70,8 @@ pub fn root() -> PathBuf {
         .expect("the workspace's root")
 }
 
-/// Rounds of a repeated test: few by default, more in CI (`CI=true`), and for a soak as many as `BRUNT_ROUNDS` says.
+/// Rounds of a repeated test: few by default, more in CI (`CI=true`), and for a soak test as many as `BRUNT_ROUNDS`
+/// says.
 pub fn rounds(default: usize, ci: usize) -> usize {
     match std::env::var("BRUNT_ROUNDS") {
         Ok(text) => text.parse().expect("BRUNT_ROUNDS is a number"),
@@ -79,14 +80,14 @@ pub fn rounds(default: usize, ci: usize) -> usize {
     }
 }
 
-/// Held by tests that compare times or rates: none of them runs at the same time as another, or as a [`busy`] one. Each
-/// states its reason.
+/// Held by tests that compare times or rates: none of them runs at the same time as another, or as a test that holds
+/// [`busy`]. Each caller states its reason.
 pub fn alone() -> Share {
     Share::take(BUSY_MAX)
 }
 
 /// Held by tests that keep a core busy for long, but don't compare times or rates: at most as many run at a time as a
-/// small machine has cores. Each states its reason.
+/// small machine has cores. Each caller states its reason.
 pub fn busy() -> Share {
     Share::take(1)
 }
@@ -131,13 +132,13 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// A command of `brunt`.
+/// A command that runs `brunt`.
 pub fn brunt() -> Command {
     Command::new(env!("CARGO_BIN_EXE_brunt"))
 }
 
-/// The program `brunt-bench`, which also replays captures on interfaces. Cargo builds it with the tests of the whole
-/// workspace; if it is missing, it is built now.
+/// The program `brunt-bench`, which also replays captures on interfaces. Cargo builds it together with the tests of
+/// the whole workspace; if it is missing, it is built now.
 pub fn bench_program() -> &'static Path {
     static PATH: LazyLock<PathBuf> = LazyLock::new(|| {
         let path = Path::new(env!("CARGO_BIN_EXE_brunt")).with_file_name("brunt-bench");
@@ -160,7 +161,7 @@ pub fn bench_program() -> &'static Path {
     &PATH
 }
 
-/// A command of `brunt-bench`.
+/// A command that runs `brunt-bench`.
 pub fn bench() -> Command {
     Command::new(bench_program())
 }
@@ -168,20 +169,21 @@ pub fn bench() -> Command {
 /// A running `brunt target`, killed on drop.
 pub struct Target {
     child: Child,
-    /// Held open: a target may stop when its standard output is closed.
+    /// Kept open, because a target may stop when its standard output is closed.
     _stdout: BufReader<ChildStdout>,
-    /// In the order of the `--portal` arguments.
+    /// The portals' addresses in the order of the `--portal` arguments.
     pub portals: Vec<SocketAddr>,
     credentials: bool,
 }
 
 impl Target {
-    /// Starts `brunt target` with `args` and waits until it listens. Without a `--portal` it gets one on a free port.
+    /// Starts `brunt target` with `args` and waits until it listens. Without a `--portal`, it gets one on a free
+    /// port.
     pub fn start<S: AsRef<OsStr>>(args: &[S]) -> Target {
         Target::start_by(brunt(), args)
     }
 
-    /// The same with a command that runs the program in a changed environment.
+    /// Like [`Target::start`], with a command that runs the program in a changed environment.
     pub fn start_by<S: AsRef<OsStr>>(mut program: Command, args: &[S]) -> Target {
         let mut args: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
         if !args.contains(&OsStr::new("--portal")) {
@@ -217,7 +219,7 @@ impl Target {
         }
     }
 
-    /// The first portal.
+    /// The address of the first portal.
     pub fn address(&self) -> SocketAddr {
         self.portals[0]
     }
@@ -232,18 +234,18 @@ impl Target {
         format!("iscsi://{user}{}/{TARGET_NAME}/{lun}", self.portals[portal])
     }
 
-    /// The URL at the first portal.
+    /// The URL of `lun` at the first portal.
     pub fn url(&self, lun: u16) -> String {
         self.url_at(0, lun)
     }
 
-    /// Number of threads.
+    /// The number of threads.
     pub fn threads(&self) -> usize {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
         tasks.expect("alive").count()
     }
 
-    /// Resident memory, in bytes.
+    /// Resident memory in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("alive");
@@ -259,24 +261,24 @@ impl Target {
             * 1024
     }
 
-    /// Open file descriptors.
+    /// The number of open file descriptors.
     pub fn descriptors_count(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))
             .expect("alive")
             .count()
     }
 
-    /// Whether it still runs.
+    /// Whether the target is still running.
     pub fn is_alive(&mut self) -> bool {
         self.child.try_wait().expect("a child of ours").is_none()
     }
 
-    /// Its process id, for signals.
+    /// The target's process id, for signals.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL, and waits until the process is gone.
     pub fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("a child of ours");
@@ -303,7 +305,7 @@ impl Drop for Running {
 /// Runs `command` to completion, within `seconds` on an idle machine.
 ///
 /// # Panics
-/// If it takes longer, with its output so far.
+/// The command takes longer; the message contains its output so far.
 pub fn run_within(command: &mut Command, seconds: u64) -> Output {
     let seconds = seconds * BUSY;
     let mut child = command
@@ -370,7 +372,8 @@ fn drain(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8
     })
 }
 
-/// Waits until `done`, for at most `seconds` on an idle machine: for states that another process reaches.
+/// Waits until `done` returns true, for at most `seconds` on an idle machine: for states that another process
+/// reaches.
 pub fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
     let seconds = seconds * BUSY;
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -420,7 +423,7 @@ pub fn experiment(folder: &TempDir, text: &str) -> Command {
 pub struct TempDir(tempfile::TempDir);
 
 impl TempDir {
-    /// A new folder, named after `what`.
+    /// Creates a folder, named after `what`.
     pub fn new(what: &str) -> TempDir {
         let within = env!("CARGO_TARGET_TMPDIR");
         TempDir(

@@ -1,6 +1,6 @@
-//! iSCSI PDUs as tshark dissects them, from PDML: several PDUs can share a frame, and one can span many, which its
-//! other outputs don't distinguish. Used by the tests of iSCSI captures. The one rule: nothing is decoded here; a
-//! field's value is what tshark shows.
+//! iSCSI PDUs as tshark dissects them, from PDML: several PDUs can share a frame, and one PDU can span many frames,
+//! which tshark's other outputs don't distinguish. Used by the tests of iSCSI captures. The rule: nothing is decoded
+//! here; a field's value is what tshark shows.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader};
@@ -12,17 +12,18 @@ use std::process::{Command, Stdio};
 pub struct SeenPdu {
     /// Ports of the sender and the receiver.
     pub ports: [u64; 2],
-    /// When its first and its last byte were captured, in nanoseconds since 1970.
+    /// When the first and the last byte of the PDU were captured, in nanoseconds since 1970.
     pub first_ns: u64,
     pub last_ns: u64,
-    /// `first_ns` is that of a later part: for some PDUs in several frames, tshark 4.0 doesn't show where they begin.
+    /// For some PDUs in several frames, `first_ns` is the time of a later part: tshark 4.0 doesn't show where they
+    /// begin.
     pub begins_before: bool,
-    /// The values of each of its fields.
+    /// The values of each field by name.
     fields: BTreeMap<String, Vec<String>>,
 }
 
 impl SeenPdu {
-    /// A field as shown.
+    /// The text of a field, as shown.
     pub fn text(&self, name: &str) -> Option<&str> {
         Some(self.fields.get(name)?.first()?.as_str())
     }
@@ -62,7 +63,7 @@ impl SeenPdu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureFile {
     Whole,
-    /// It ends in the middle of a packet, or packets are truncated: tshark then exits with status 2, and may
+    /// The file ends in the middle of a packet, or packets are truncated: tshark then exits with status 2, and may
     /// misinterpret what is missing.
     Cut,
 }
@@ -71,7 +72,8 @@ fn tshark(path: &Path, file: CaptureFile, arguments: &[&str], mut each: impl FnM
     let mut child = Command::new("tshark")
         .arg("-r")
         .arg(path)
-        // Whatever the other port; and without this limit, tshark would take longer PDUs for something else.
+        // Decode as iSCSI whatever the other port is; without the limit, tshark would mistake longer PDUs for
+        // something else.
         .args(["-d", "tcp.port==3260,iscsi"])
         .args([
             "-o",
@@ -92,7 +94,7 @@ fn tshark(path: &Path, file: CaptureFile, arguments: &[&str], mut each: impl FnM
     assert!(is_done, "tshark -r {}: {status:?}", path.display());
 }
 
-/// Nanoseconds of a time in seconds with nine decimals.
+/// Converts a time in seconds with nine decimals to nanoseconds.
 fn nanos(text: &str) -> u64 {
     let (seconds, nanos) = text.split_once('.').expect("seconds.nanoseconds");
     seconds.parse::<u64>().expect("seconds") * 1_000_000_000
@@ -117,8 +119,8 @@ fn frame_times(path: &Path, file: CaptureFile) -> Vec<u64> {
     times
 }
 
-/// The largest step back in time from one frame to the next, in nanoseconds; 0 if there is none. If everything runs on
-/// one processor, as in `tools/iscsi-captures.sh`, only the clock can cause one.
+/// The largest step back in time from one frame to the next, in nanoseconds; 0 if there is none. If everything runs
+/// on one processor, as in `tools/iscsi-captures.sh`, only a clock that is set back can cause one.
 pub fn set_back_ns(path: &Path) -> u64 {
     let times = frame_times(path, CaptureFile::Whole);
     times
@@ -128,11 +130,11 @@ pub fn set_back_ns(path: &Path) -> u64 {
         .unwrap_or(0)
 }
 
-/// Size in bytes from which a second tshark reads the frames' times. Starting it takes longer than showing all frames of a
-/// smaller file.
+/// File size in bytes above which a second tshark reads the frames' times. For a smaller file, starting it would take
+/// longer than showing all frames.
 const LARGE_FILE: u64 = 1 << 20;
 
-/// All PDUs of a capture, in the order in which they end.
+/// All PDUs in a capture, in the order in which they end.
 pub fn pdus(path: &Path, file: CaptureFile) -> Vec<SeenPdu> {
     let is_large = path.metadata().expect("a file").len() > LARGE_FILE;
     let (mut times, only): (_, &[&str]) = match is_large {

@@ -1,10 +1,11 @@
-//! Certificates in the layout of nbdkit, QEMU and libnbd. Made by openssl, which callers must check for.
+//! Certificates in the layout of nbdkit, QEMU and libnbd. They are made with openssl, whose presence callers must
+//! check.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Creates an authority in the folder, and certificates of a server and of a client that it signed.
+/// Creates an authority in the folder, and certificates signed by it for a server and for a client.
 pub fn certificates(folder: &Path) {
     let openssl = |words: &str| {
         let mut command = Command::new("openssl");
