@@ -1,5 +1,6 @@
 #!/bin/bash
-# An agent for each task of a Slurm array, on a node of its own: docs/clusters.md. FOLDER is on a file system that all nodes see.
+# Runs one agent per task of a Slurm array, each on its own node: docs/clusters.md. FOLDER is on a file system that all
+# nodes share.
 #
 #   brunt agent init FOLDER/certificates $(sinfo -hN -o %N | sort -u)
 #   agents=$(sbatch --parsable slurm-agents.sh FOLDER iscsi:)
@@ -11,7 +12,7 @@
 #SBATCH --ntasks=1
 #SBATCH --exclusive
 #SBATCH --time=02:00:00
-# A worker that is started again is another measurement.
+# A restarted agent would make it a different measurement.
 #SBATCH --no-requeue
 set -euo pipefail
 folder=${1:?the folder with certificates}; shift
@@ -19,7 +20,8 @@ allow=(); for what; do allow+=(--allow "$what"); done
 job=${SLURM_ARRAY_JOB_ID:?sbatch sets it} index=${SLURM_ARRAY_TASK_ID:?sbatch --array sets it} node=${SLURMD_NODENAME:?}
 mkdir -p "$folder/agents-$job"
 
-# The first line of its output is the address at which it listens. The file appears when it does, and as a whole.
+# The first line of the agent's output is the address on which it listens. The file with the address appears only then,
+# and complete.
 said=$folder/agents-$job/said-$index
 brunt agent --listen 0.0.0.0:0 --identity "$folder/certificates/agent-$node.pem" "${allow[@]}" > "$said" &
 agent=$!
@@ -32,5 +34,5 @@ address=$(head -n 1 "$said")
 echo "$node:${address##*:}" > "$folder/agents-$job/.$index"
 mv "$folder/agents-$job/.$index" "$folder/agents-$job/$index"
 
-# Until the controller's job cancels it; a signal interrupts the first wait.
+# Runs until the controller's job cancels this task; its signal interrupts the first wait.
 wait "$agent" || wait "$agent" || true

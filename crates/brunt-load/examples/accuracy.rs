@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Prints a line; returns 1 if it is off.
+/// Prints one result; returns 1 if it is outside the tolerance.
 fn report(law: &str, micros: u64, open: bool, depth: u32, response: &Histogram) -> u32 {
     let mean_true = micros as f64 * 1e3;
     let exponential = law == "exp";

@@ -1,11 +1,11 @@
-//! How many instructions does one request cost the engine? Run it under an instruction-counting tool with two different
-//! numbers of requests: the slope is the cost per request, without start and end.
+//! How many instructions does one request cost the engine? Run it under an instruction-counting tool with two
+//! different numbers of requests: the slope is the cost per request, excluding startup and shutdown.
 //!
 //!     valgrind --tool=callgrind target/release/examples/count_requests URL WORKLOAD REQUESTS
 //!
-//! WORKLOAD is TOML, for example 'queue_depth = 32', or for a replay 'trace = "x.vscsi"', 'timing = "depth"' and other
-//! keys on separate lines. For a replay, the count includes the reader of the trace; the slope excludes the survey
-//! before the start, whose cost is the same for any number of requests.
+//! WORKLOAD is TOML, for example 'queue_depth = 32', or for a replay 'trace = "x.vscsi"', 'timing = "depth"' and
+//! other keys on separate lines. For a replay, the count includes reading the trace; the slope excludes the survey
+//! before the start, whose cost doesn't depend on the number of requests.
 
 use std::sync::atomic::AtomicBool;
 

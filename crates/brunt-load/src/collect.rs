@@ -22,7 +22,7 @@ use crate::record::Recorder;
 const MESSAGES_MAX: usize = 64;
 /// Maximum delay before a stop is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// An interval shorter than this share of another worker's with the same number was not fully measured.
+/// An interval shorter than this share of another worker's interval with the same number was not fully measured.
 const WHOLE: f64 = 0.99;
 
 /// A message from a worker.
@@ -34,7 +34,7 @@ pub enum WorkerMessage<E> {
     Interval(u32, Box<Interval>),
     /// Some requests of this worker ended.
     Requests(u32, Vec<RequestRecord>),
-    /// This worker has ended: its last message.
+    /// This worker has ended; no more messages follow from it.
     Done(u32, Box<Result<Outcome, E>>),
 }
 
@@ -54,7 +54,7 @@ impl<E> Clone for WorkerSender<E> {
 }
 
 impl<E> WorkerSender<E> {
-    /// Creates a run's channel. It is bounded, and workers wait while it is full.
+    /// Creates a run's channel. The channel is bounded, and workers wait while it is full.
     pub fn new() -> (WorkerSender<E>, Receiver<WorkerMessage<E>>) {
         let (messages, inbox) = sync_channel(MESSAGES_MAX);
         (
@@ -103,7 +103,7 @@ impl<E> WorkerSender<E> {
 pub struct Post<'a, E> {
     worker: u32,
     messages: &'a WorkerSender<E>,
-    /// Time spent waiting for space in the inbox. It makes requests late, which is not the device's fault.
+    /// Time spent waiting for space in the inbox. This wait makes requests late, which is not the device's fault.
     waited: Duration,
 }
 
@@ -158,7 +158,7 @@ pub(crate) struct Collector<'a, E> {
     recorder: &'a mut dyn Recorder,
     /// Called with every merged interval; returning `Some` ends the run.
     judge: &'a mut dyn FnMut(&Interval) -> Option<Stopped>,
-    /// Time from when all workers are ready to their common start.
+    /// Delay from the time when all workers are ready until their common start.
     notice: Duration,
     all: Stream,
     jobs: Vec<JobStream>,
@@ -185,7 +185,7 @@ struct OpenInterval {
     interval: Interval,
     /// Number of workers that have reported it.
     workers: usize,
-    /// The shortest and the longest length that they reported.
+    /// The shortest and the longest length that these workers reported.
     shortest: Duration,
     longest: Duration,
 }
@@ -442,7 +442,7 @@ impl<'a, E> Collector<'a, E> {
     fn done(&mut self, worker: u32, result: Result<Outcome, E>) {
         let outcome = match result {
             Ok(outcome) => {
-                // The workers of other hosts have nothing left to wait for.
+                // Workers on the remaining hosts would wait in vain for the lost one.
                 self.halts |= outcome.stopped == Stopped::HostLost;
                 Some(outcome)
             }
@@ -458,7 +458,7 @@ impl<'a, E> Collector<'a, E> {
             } = &mut self.jobs[job];
             stream.done(own, outcome.as_ref());
             if *ends_run && !self.halts && stream.is_done() {
-                // The jobs that don't end the run have served their purpose.
+                // The other jobs only accompany those that end the run, so they stop with them.
                 (self.verdict, self.halts) = (self.verdict.or(Some(Stopped::Done)), true);
             }
         }

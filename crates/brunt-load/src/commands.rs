@@ -16,14 +16,14 @@ pub enum LoadCommand {
     Depth(u32),
 }
 
-/// Why a command is refused. The load continues unchanged.
+/// Why a command is rejected. The load continues unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum LoadCommandError {
     /// This load has no rate.
     #[error("this load is a closed loop, so its rate cannot be changed; use an open loop")]
     NoRate,
     /// The rate is out of range.
-    #[error("{rate} requests per second is not above 0 and at most 1e9")]
+    #[error("{rate} requests per second is out of range (above 0, at most 1e9)")]
     BadRate {
         /// Requests per second.
         rate: f64,
@@ -37,7 +37,7 @@ pub enum LoadCommandError {
     )]
     Several,
     /// Buffers and the ring were sized for a smaller depth.
-    #[error("a queue depth of {depth} is outside 1 to {max}, for which the load was prepared")]
+    #[error("a queue depth of {depth} is outside 1 to {max}, the range this load was prepared for")]
     BadDepth {
         /// The requested depth.
         depth: u32,
@@ -59,7 +59,7 @@ impl CommandLimits {
     /// Checks whether a command is acceptable.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason for rejecting the command.
     pub fn check(self, command: LoadCommand) -> Result<(), LoadCommandError> {
         match (command, self.depth_max) {
             (LoadCommand::Stop, _) => Ok(()),

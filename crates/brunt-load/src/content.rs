@@ -30,8 +30,9 @@ pub trait Content {
     /// The type of a worker's requests.
     type Request;
 
-    /// True if this takes so long that workers have to read the clock once more. A request then counts as sent when the
-    /// data of its batch has been generated, because that time is not the device's.
+    /// True if generating or checking data takes so long that workers have to read the clock once more. A request
+    /// then counts as sent when the data of its batch has been generated, so that this time isn't attributed to the
+    /// device.
     const TAKES_TIME: bool = false;
 
     /// Returns true if overlapping requests must not be in flight together when one of them changes data.

@@ -14,43 +14,44 @@ use crate::load::{Load, WorkloadError};
 /// An entry of an experiment file that describes loads with their own location. In results, its
 /// name takes the place of a target's name, and the names of its loads those of workloads.
 pub trait LoadEntry: std::fmt::Debug + Send + Sync {
-    /// Returns the name of its line in [`crate::LOADS`].
+    /// Returns the name of the entry's line in [`crate::LOADS`].
     fn kind(&self) -> &'static str;
 
-    /// Returns its keys as in a file, without `kind` ([`written`]).
+    /// Returns the entry's keys as in a file, without `kind` ([`written`]).
     fn settings(&self) -> toml::Table;
 
-    /// Returns its kind for messages, such as `file system`.
+    /// Returns the kind of the entry for messages, such as `file system`.
     fn noun(&self) -> &'static str;
 
-    /// Checks it on its own.
+    /// Checks the entry without regard to the rest of the file.
     ///
     /// # Errors
     /// The offending key, and what would be correct.
     fn check(&self) -> Result<(), WorkloadError>;
 
-    /// Returns the other hosts that it names; empty if it runs on this machine. Its loads implement
-    /// [`crate::HostedLoad`] if it may name any.
+    /// Returns the other hosts that the entry names; empty if it runs on this machine. If an entry can name hosts,
+    /// its loads implement [`crate::HostedLoad`].
     fn hosts(&self) -> &[String];
 
-    /// Returns the same on these hosts.
+    /// Returns a copy of the entry that runs on these hosts.
     fn on_hosts(&self, hosts: Vec<String>) -> Arc<dyn LoadEntry>;
 
-    /// Returns where its requests go, for results and sketches.
+    /// Returns where the entry's requests go, for results and sketches.
     fn place(&self) -> String;
 
-    /// Describes it in a few words, for plans: `files in /mnt`.
+    /// Describes the entry in a few words, for plans: `files in /mnt`.
     fn describe(&self) -> String;
 
-    /// Returns its loads, by name, in the order in which they run. Loads of one call may share state.
+    /// Returns the entry's loads, by name, in the order in which they run. Loads of one call may share state.
     fn loads(&self) -> Vec<(String, Arc<dyn Load>)>;
 
-    /// Returns the same with data files of this size, which the axis `file_size` varies; `None` if it has none.
+    /// Returns a copy with data files of this size, which the axis `file_size` varies; `None` if the entry has no
+    /// data files.
     fn with_file_size(&self, _size: Size) -> Option<Arc<dyn LoadEntry>> {
         None
     }
 
-    /// Returns the directory that it fills, if it has one: two experiments at once must not share it.
+    /// Returns the directory that the entry fills, if any: two experiments must not use it at the same time.
     fn directory(&self) -> Option<&Path> {
         None
     }

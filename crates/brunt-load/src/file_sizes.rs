@@ -1,8 +1,8 @@
-//! Sizes of the files that a load creates: one size, or a distribution with the spelling of `blocks`. Used by the loads of
-//! NFS calls and of metadata operations.
+//! Sizes of the files that a load creates: one size, or a distribution written like `blocks`. Used by NFS and
+//! metadata loads.
 //!
-//! The rule: the size of a file follows from its owner's and its own number, so it is the same in every run, on every host
-//! and in every version.
+//! The rule: the size of a file depends only on its number and its owner's, so it is the same in every run, on every
+//! host and in every version.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ impl FileSizes {
         if let FileSizes::Drawn(sizes) = self
             && let Err(error) = sizes.check()
         {
-            return wrong(key, format!("{} (here as in {})", error.what, error.key));
+            return wrong(key, format!("{} (as for {})", error.what, error.key));
         }
         for size in self.corners() {
             if !(1..=bytes_max).contains(&size.0) {
@@ -58,7 +58,7 @@ impl FileSizes {
         sizes.max().unwrap_or(0)
     }
 
-    /// Whether there are several sizes.
+    /// Whether files can differ in size.
     pub(crate) fn varies(&self) -> bool {
         match self {
             FileSizes::One(_) => false,
@@ -66,7 +66,7 @@ impl FileSizes {
         }
     }
 
-    /// Describes them in a few words.
+    /// Describes the sizes in a few words.
     pub(crate) fn describe(&self) -> String {
         match self {
             FileSizes::One(size) => size.to_string(),

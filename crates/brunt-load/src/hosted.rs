@@ -21,7 +21,7 @@ pub(crate) const FILE: &str = "file";
 
 /// A load that other hosts can run, either shared among them or separately on each.
 pub trait HostedLoad: Load {
-    /// Returns the hosts named in its description; empty for a load that an agent received.
+    /// Returns the hosts named in the load's description; empty for a load that an agent received.
     fn named_hosts(&self) -> &[String];
 
     /// Returns what to send to each host for a run, and the properties of such a run.
@@ -62,14 +62,14 @@ pub trait HostedLoad: Load {
         false
     }
 
-    /// Returns true if the engine and mode of its rings are chosen by trial runs on its hosts, where they are set to
-    /// [`EngineSetting::Auto`] and [`RingMode::Auto`].
+    /// Returns true if the engine and mode of the load's rings are chosen by trial runs on its hosts, where they are
+    /// set to [`EngineSetting::Auto`] and [`RingMode::Auto`].
     fn measures_rings(&self) -> bool {
         false
     }
 
-    /// Returns a digest of the input that it reads before it runs, which must be the same on all hosts; `None` if it
-    /// has no input.
+    /// Returns a digest of the input that the load reads before it runs, which must be the same on all hosts; `None`
+    /// if it has no input.
     ///
     /// # Errors
     /// The input can't be read.
@@ -77,8 +77,9 @@ pub trait HostedLoad: Load {
         Ok(None)
     }
 
-    /// Judges the parts of all hosts ([`crate::load::Finished::replay_part`]). `lost` contains the reason for each host
-    /// without a part. `None` means that loads of this kind are not judged.
+    /// Judges how faithful a replay was from the parts that its hosts measured
+    /// ([`crate::load::Finished::replay_part`]). `lost` contains the reason for each host without a part. Returns
+    /// `None` for loads that aren't replays.
     ///
     /// # Errors
     /// A part is unusable.
@@ -90,26 +91,26 @@ pub trait HostedLoad: Load {
         Ok(None)
     }
 
-    /// For agents: checks that none of its settings apply only to the machine that runs the experiment.
+    /// For agents: checks that none of the load's settings apply only to the machine that runs the experiment.
     ///
     /// # Errors
-    /// The first such key.
+    /// The first key that does.
     fn check_sent(&self) -> Result<(), WorkloadError> {
         Ok(())
     }
 
-    /// For agents: returns true if it runs on the device that was sent with it.
+    /// For agents: returns true if the load runs on the device that was sent with it.
     fn drives_device(&self) -> bool {
         true
     }
 
-    /// For agents: checks that the agent's owner allows everything that it uses besides that device.
+    /// For agents: checks that the agent's owner allows everything that the load uses besides that device.
     ///
     /// # Errors
     /// Something is not allowed.
     fn check_allowed(&self, permit: &dyn Permit) -> Result<(), OpenError>;
 
-    /// For agents: returns true if its workers report each request.
+    /// For agents: returns true if the load's workers report each request.
     fn records_requests(&self) -> bool {
         false
     }
@@ -118,22 +119,22 @@ pub trait HostedLoad: Load {
 /// A load in the form sent to each host for a run.
 #[derive(Clone, Debug, Default)]
 pub struct OrderedLoad {
-    /// Its description, for the table of loads.
+    /// The load's description, for the table of loads.
     pub text: String,
-    /// Its name among the loads of this description.
+    /// The load's name among the loads of this description.
     pub member: String,
-    /// Its kinds of operations.
+    /// The load's kinds of operations.
     pub kinds: Vec<OpKind>,
-    /// Whether it records requests.
+    /// Whether the load records requests.
     pub records: bool,
-    /// The folder on this machine for the journals of acknowledged writes from all hosts, if it keeps any.
+    /// The folder on this machine for the journals of acknowledged writes from all hosts, if the load keeps any.
     pub journals: Option<PathBuf>,
     /// Queue depth of each worker.
     pub queue_depth: u32,
-    /// The engine as stated, which each host resolves.
+    /// The engine as specified, which each host resolves.
     pub engine: Option<EngineSetting>,
     /// The ring mode; `None` for a load without rings.
     pub ring: Option<RingMode>,
-    /// The commands that its workers accept while they run.
+    /// The commands that the load's workers accept while they run.
     pub commands: CommandLimits,
 }

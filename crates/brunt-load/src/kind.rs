@@ -15,18 +15,18 @@ use crate::load::{Load, WorkloadError};
 
 /// A kind of load.
 pub struct LoadKind {
-    /// Its name, as returned by [`Load::kind`].
+    /// The kind's name, as returned by [`Load::kind`].
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
     /// An example description, as in an experiment file.
     pub example: &'static str,
-    /// The prefix that the permit list uses for resources that it needs besides devices, files and folders, if any:
+    /// The prefix for resources, other than devices, files and folders, in the permit list, if the kind needs any:
     /// `nfs` for `nfs:` ([`crate::HostedLoad::check_allowed`]).
     pub permit: Option<&'static str>,
     /// Parses a description; some describe several loads.
     pub read: fn(&str, &LoadContext) -> Result<Vec<NamedLoad>, ReadError>,
-    /// How experiment files describe it.
+    /// How experiment files describe loads of this kind.
     pub form: LoadForm,
 }
 
@@ -42,7 +42,7 @@ pub enum LoadForm {
 }
 
 impl LoadForm {
-    /// Returns the table of such loads besides `workloads`, if any.
+    /// Returns the table that holds such loads in addition to `workloads`, if any.
     pub fn table(&self) -> Option<&'static str> {
         match self {
             LoadForm::Workload => None,
@@ -56,17 +56,17 @@ impl LoadForm {
 /// `[workloads.NAME]`, with `kind`.
 #[derive(Clone, Copy)]
 pub struct OwnTable {
-    /// Its name.
+    /// The table's name.
     pub name: &'static str,
     /// A sentence or two for references; empty for a load that only tests use, which references omit.
     pub help: &'static str,
-    /// Reads an entry whose keys have their positions in a file.
+    /// Parses an entry; its keys carry their positions in the file.
     pub read: ReadEntry,
-    /// Describes an entry.
+    /// Generates the JSON schema of an entry.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
-/// Reads the keys of a load, which have their positions in a file.
+/// Parses the keys of a load, which carry their positions in a file.
 pub type ReadEntry = fn(Spanned<DeTable<'_>>) -> Result<Arc<dyn LoadEntry>, toml::de::Error>;
 
 impl OwnTable {
@@ -98,11 +98,11 @@ pub enum ReadError {
     Workload(#[from] WorkloadError),
 }
 
-/// What a load is created from, besides its description.
+/// What a load is created from, in addition to its description.
 #[derive(Clone, Default)]
 pub struct LoadContext {
-    /// Names of the targets that it drives as a single device, in the order of their parts
-    /// ([`crate::load::LoadTarget::parts`]). Empty means a single target, or all targets that it names.
+    /// Names of the targets that the load drives as a single device, in the order of their parts
+    /// ([`crate::load::LoadTarget::parts`]). Empty means a single target, or all targets that the description names.
     pub targets: Vec<String>,
     /// Inputs that other loads have read and that this one may need, too.
     pub inputs: SharedInputs,

@@ -35,13 +35,13 @@ pub type MessageSender = WorkerSender<LoadError>;
 
 /// A described load, for any number of runs.
 pub trait Load: std::fmt::Debug + Send + Sync {
-    /// Returns its name in [`crate::LOADS`].
+    /// Returns the load's name in [`crate::LOADS`].
     fn kind(&self) -> &'static str;
 
-    /// Returns what is known about it without running it.
+    /// Returns what is known about the load without running it.
     fn info(&self) -> LoadInfo;
 
-    /// Describes it in one line, for people: `4KiB, 70 % reads, random, 8 outstanding, closed loop`.
+    /// Describes the load in one human-readable line: `4KiB, 70 % reads, random, 8 outstanding, closed loop`.
     fn describe(&self) -> String;
 
     /// Returns additional keys for a plan, besides those that every load has.
@@ -49,27 +49,27 @@ pub trait Load: std::fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Returns the other hosts that it runs on; empty if it runs on this machine.
+    /// Returns the other hosts that the load runs on; empty if it runs on this machine.
     fn hosts(&self) -> &[String] {
         &[]
     }
 
-    /// Returns the kind of input that it reads before its first run, such as `traces`. Reading it may take long, and
-    /// [`Load::check_target`] needs it.
+    /// Returns the kind of input that the load reads before its first run, such as `traces`. Reading this input may
+    /// take long, and [`Load::check_target`] needs it.
     fn input(&self) -> Option<&'static str> {
         None
     }
 
-    /// Checks that it fits the device of one of its targets. Doesn't open any device.
+    /// Checks that the load fits the device of one of its targets. Doesn't open any device.
     ///
     /// # Errors
-    /// It doesn't fit, or its input can't be read.
+    /// The load doesn't fit, or its input can't be read.
     fn check_target(&self, _info: &DeviceInfo, _target: &str) -> Result<(), WorkloadError> {
         Ok(())
     }
 
-    /// Returns true if it changes data on one of its targets. Reads the trace that it replays, unless that has been
-    /// done already, so it is more precise than [`LoadInfo::writes`].
+    /// Returns true if the load changes data on one of its targets. A replay reads its trace for this, unless that
+    /// has been done already, so the answer is more precise than [`LoadInfo::writes`].
     ///
     /// # Errors
     /// The trace can't be read.
@@ -77,17 +77,17 @@ pub trait Load: std::fmt::Debug + Send + Sync {
         Ok(self.info().writes)
     }
 
-    /// Prepares what all its runs share, and returns notes for the user. Called once, before the first run. Loads that
-    /// wait for other hosts check `stop` in the meantime.
+    /// Prepares what all of the load's runs share, and returns notes for the user. Called once, before the first run.
+    /// Loads that wait for other hosts check `stop` in the meantime.
     ///
     /// # Errors
-    /// It can't be used here; [`LoadError::Interrupted`] if `stop` was set.
+    /// The load can't be used here; [`LoadError::Interrupted`] if `stop` was set.
     fn open(&self, on: &LoadTarget, stop: &AtomicBool) -> Result<Vec<String>, LoadError>;
 
     /// Prepares the workers of a run; they report to `inbox` and wait for their start. Checks `stop` in the meantime.
     ///
     /// # Errors
-    /// [`LoadError::Interrupted`] if `stop` was set in the meantime; otherwise, why the run is impossible.
+    /// [`LoadError::Interrupted`] if `stop` was set in the meantime; otherwise, the reason why the run is impossible.
     fn prepare(
         &self,
         on: &LoadTarget,
@@ -104,7 +104,7 @@ pub trait Load: std::fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Returns itself as a load that other hosts can run; `None` if it only runs locally.
+    /// Returns the load as one that other hosts can run; `None` if it only runs locally.
     fn hosted(self: Arc<Self>) -> Option<Arc<dyn HostedLoad>> {
         None
     }
@@ -115,7 +115,7 @@ pub trait Load: std::fmt::Debug + Send + Sync {
 pub struct LoadTarget {
     /// The device, for loads that drive one.
     pub device: Option<Arc<dyn Backend>>,
-    /// The parts of it that belong to the targets, one after the other; empty if there is a single target.
+    /// The parts of the device that belong to the targets, one after the other; empty if there is a single target.
     pub parts: Vec<Range<u64>>,
     /// The target of each job, for a load with several jobs; jobs without an entry use the fields above.
     pub jobs: Vec<LoadTarget>,
@@ -139,7 +139,7 @@ impl LoadTarget {
 /// What is known about a load without running it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadInfo {
-    /// The kinds of its operations, in the order of their figures.
+    /// The kinds of the load's operations, in the order of their figures.
     pub kinds: Vec<OpKind>,
     /// Number of worker threads.
     pub workers: u32,
@@ -151,34 +151,34 @@ pub struct LoadInfo {
     pub ramp_up: Duration,
     /// Length of an interval; zero means a single interval for the whole run.
     pub interval: Duration,
-    /// The steady-state goal, if it ends when the throughput is steady.
+    /// The steady-state goal, if the run ends when the throughput is steady.
     pub steady: Option<SteadyGoal>,
-    /// The goal of the search for its queue depth before the first run, if there is one.
+    /// The goal of the queue depth search before the first run, if there is one.
     pub depth_search: Option<DepthGoal>,
     /// Minimum duration of a run.
     pub time_min: Duration,
-    /// Whether it may take longer, because it ends when its requests or bytes are done.
+    /// Whether a run may take longer, because it ends when its requests or bytes are done.
     pub open_ended: bool,
-    /// Whether it writes to the device.
+    /// Whether the load writes to the device.
     pub writes: bool,
-    /// Whether each of its requests is recorded (`record_requests`).
+    /// Whether each of the load's requests is recorded (`record_requests`).
     pub records_requests: bool,
-    /// The engine of its rings; [`EngineSetting::Auto`] is measured before the first run
+    /// The engine of the workers' rings; [`EngineSetting::Auto`] is measured before the first run
     /// ([`crate::decisions::settle`]).
     pub engine: EngineNeed,
-    /// The mode of its workers' rings; [`RingMode::Auto`] is also measured before the first run.
+    /// The mode of the workers' rings; [`RingMode::Auto`] is also measured before the first run.
     pub ring: RingMode,
 }
 
 /// A load's requirement for the engine of its rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineNeed {
-    /// It has no rings.
+    /// The load has no rings.
     #[default]
     None,
     /// The process's default.
     Usual,
-    /// As stated in its workload.
+    /// As specified in its workload.
     Stated(EngineSetting),
 }
 
@@ -221,14 +221,14 @@ pub enum Pace {
         /// Requests per second.
         rate: f64,
     },
-    /// At the highest rate that keeps a latency limit.
+    /// At the highest rate that meets a latency limit.
     Search(RateGoal),
 }
 
 /// The goal of a rate search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateGoal {
-    /// The limit to keep.
+    /// The latency limit.
     pub promise: Promise,
     /// Starting rate in requests per second.
     pub rate: f64,
@@ -245,7 +245,8 @@ pub struct DepthGoal {
     pub max: u32,
     /// The measured duration of each trial.
     pub time: Duration,
-    /// Find the greatest depth that keeps this limit, rather than the one that saturates the target.
+    /// If set, the search finds the greatest depth that meets this limit, rather than the depth that saturates the
+    /// target.
     pub promise: Option<Promise>,
 }
 
@@ -254,7 +255,7 @@ pub struct DepthGoal {
 pub struct Promise {
     /// The percentile, such as 99.
     pub percentile: f64,
-    /// Its maximum value.
+    /// Maximum response time at this percentile.
     pub limit: Duration,
 }
 
@@ -276,14 +277,14 @@ pub struct SteadyGoal {
 pub struct RunOrder {
     /// Seed of all requests.
     pub seed: u64,
-    /// Distinguishes the blocks of this run from others during verification.
+    /// Distinguishes the blocks of this run from those of other runs during verification.
     pub run: u64,
-    /// Its number among the runs of an experiment, which also keeps verification journals apart. `None` for a single
+    /// Number of the run within its experiment, which also keeps verification journals apart. `None` for a single
     /// run.
     pub order: Option<u32>,
-    /// The engine of its rings, if already chosen.
+    /// The engine of the rings, if already chosen.
     pub engine: Option<EngineSetting>,
-    /// The mode of its rings, if already chosen.
+    /// The mode of the rings, if already chosen.
     pub ring: Option<RingMode>,
     /// The queue depth, if it differs from the load's own.
     pub depth: Option<u32>,
@@ -291,7 +292,7 @@ pub struct RunOrder {
     pub rate: Option<RateTrial>,
     /// Set for a trial that determines how to run the load.
     pub trial: Option<Trial>,
-    /// Set if only some of the run's workers are on this machine; `None` means that all are.
+    /// Set if only some of the run's workers are on this machine; with `None`, all are.
     pub part: Option<RunPart>,
     /// Receives the journals of a load that verifies its writes. With `None` they go to the load's folder, if it has
     /// one.
@@ -301,7 +302,7 @@ pub struct RunOrder {
 /// Some of a run's workers. They issue the same requests as if all workers were on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunPart {
-    /// Number of the first one, counted across all hosts.
+    /// Number of the first of these workers, counted across all hosts.
     pub first_worker: u32,
     /// Number of the run's workers on all hosts.
     pub workers_of_all: u32,
@@ -311,7 +312,7 @@ pub struct RunPart {
 }
 
 impl RunPart {
-    /// Returns the part that is the whole run, with this number of workers.
+    /// Returns a part that comprises the whole run, with this number of workers.
     pub fn whole(workers: u32) -> RunPart {
         RunPart {
             first_worker: 0,
@@ -356,7 +357,7 @@ impl RunOrder {
         }
     }
 
-    /// Returns the mark that distinguishes its blocks from those of others.
+    /// Returns the mark that distinguishes the blocks of this run from those of others.
     pub(crate) fn mark(&self) -> RunMark {
         RunMark {
             run: self.run,
@@ -372,18 +373,18 @@ pub struct PreparedLoad {
     pub workers: u32,
     /// Maximum outstanding requests per worker.
     pub queue_depth: u32,
-    /// The engine of their rings, measured now unless already chosen. `None` for a load without rings, and if other
-    /// hosts report theirs later.
+    /// The engine of the workers' rings, measured now unless already chosen. `None` for a load without rings, and if
+    /// other hosts report theirs later.
     pub engine: Option<EngineChoice>,
-    /// The mode of their rings; `None` in the same cases.
+    /// The mode of the workers' rings; `None` in the same cases.
     pub ring: Option<RingChoice>,
     /// The jobs of a load with several, in the order of their workers; otherwise empty.
     pub jobs: Vec<PreparedJob>,
-    /// How long in advance the workers have to be given their start time.
+    /// How far in advance the workers must receive their start time.
     pub notice: Duration,
 }
 
-/// Sufficient notice for worker threads of this process.
+/// Sufficient lead time for worker threads of this process.
 const NOTICE: Duration = Duration::from_millis(2);
 
 impl PreparedLoad {
@@ -403,7 +404,7 @@ impl PreparedLoad {
 /// A prepared job of a load with several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PreparedJob {
-    /// Number of workers that report for it.
+    /// Number of workers that report for the job.
     pub workers: u32,
     /// See [`PreparedLoad::engine`].
     pub engine: Option<EngineChoice>,
@@ -437,9 +438,9 @@ pub struct Finished {
     pub replay: Option<Box<ReplayFidelity>>,
     /// The measurements of this part of a replay shared with other hosts, for [`HostedLoad::judge`].
     pub replay_part: Option<String>,
-    /// Problems of its devices that don't show in the requests, such as failed connection attempts; sorted by worker.
+    /// Device problems that don't show in the requests, such as failed connection attempts; sorted by worker.
     pub troubles: Vec<String>,
-    /// The hosts that ran it, if not this machine.
+    /// The hosts that ran the load, if not this machine.
     pub hosts: Vec<HostFigures>,
     /// The results of each job, for a load with several.
     pub jobs: Vec<Finished>,

@@ -28,7 +28,7 @@ pub const fn kind_of(op: Op) -> OpKind {
     }
 }
 
-/// Receives figures during the run. Called between batches, so its work delays requests.
+/// Receives figures during the run. Called between batches, so the time it takes delays requests.
 pub trait Recorder {
     /// An interval has ended.
     fn interval(&mut self, interval: &Interval);
@@ -40,7 +40,7 @@ pub trait Recorder {
     /// [`Recorder::interval`].
     fn job_interval(&mut self, _job: usize, _interval: &Interval) {}
 
-    /// More requests of a job have ended. They are not passed to [`Recorder::requests`] as well.
+    /// More requests of a job have ended. These are not also passed to [`Recorder::requests`].
     fn job_requests(&mut self, _job: usize, _batch: &[RequestRecord]) {}
 
     /// All workers are ready and start at `start`; measuring begins after ramp-up.

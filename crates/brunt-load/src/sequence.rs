@@ -34,7 +34,7 @@ pub trait Sequence {
     /// The type of a worker's requests.
     type Request;
 
-    /// Whether it has to be notified of each request that is sent ([`Sequence::sent`]).
+    /// Whether the sequence has to be notified of each request that is sent ([`Sequence::sent`]).
     const WATCHES: bool = false;
 
     /// Sets the start time of the run. Called once by each worker, before any other method.
@@ -48,8 +48,8 @@ pub trait Sequence {
     /// [`Sequence::WATCHES`] is set.
     fn sent(&mut self, _request: &Self::Request, _at: Nanos) {}
 
-    /// The worker is about to wait for its device. It has reported all requests that ended; `unsent` of its requests
-    /// have not been submitted to the device yet, but will be. Only called if [`Sequence::WATCHES`] is set.
+    /// The worker is about to wait for its device. The worker has reported all requests that ended; `unsent` of its
+    /// requests have not been submitted to the device yet, but will be. Only called if [`Sequence::WATCHES`] is set.
     fn pause(&mut self, _unsent: usize) {}
 
     /// Returns true if another worker may continue after the next [`Sequence::pause`], so that this worker's requests
@@ -59,7 +59,7 @@ pub trait Sequence {
     }
 
     /// Returns true if the last answer was [`Next::Later`] just because the next request is not known yet: another
-    /// worker is deciding, or it has not been read yet. More requests may be due.
+    /// worker is deciding about it, or it has not been read yet. More requests may be due.
     fn is_undecided(&self) -> bool {
         false
     }
@@ -68,10 +68,10 @@ pub trait Sequence {
     /// interval ends. Sequences that don't know their next requests record nothing.
     fn overdue(&self, _now: Nanos, _ages: &mut Histogram) {}
 
-    /// No worker will send this request, because the run ends before it is due. It does not complete.
+    /// No worker will send this request, because the run ends before it is due; it does not complete.
     fn given_back(&mut self, _index: u64, _at: Nanos) {}
 
-    /// The worker sends no more requests, but may still ask for them, to count those that will not be sent. If
+    /// The worker sends no more requests, but may still ask for requests, to count those that will not be sent. If
     /// `may_wait`, asking then waits for requests that have not been read yet, up to a limit. Returns true if other
     /// workers continue and send the due requests.
     fn leaves(&mut self, _may_wait: bool) -> bool {

@@ -41,7 +41,7 @@ pub(crate) const LINE: LoadKind = LoadKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SleepLoad {
-    /// Naps of each worker.
+    /// Naps per worker.
     pub naps: u64,
     /// Number of workers.
     #[serde(default = "two")]

@@ -29,11 +29,11 @@ impl Probe for Activity {
         metric_of("forks_per_s", "tasks made"),
         metric_of(
             "runnable_tasks",
-            "running, or waiting for a CPU, when the counters were read",
+            "tasks running, or waiting for a CPU, when the counters were read",
         ),
         metric_of(
             "blocked_tasks",
-            "waiting for a device when the counters were read",
+            "tasks waiting for a device when the counters were read",
         ),
     ];
     type Reading = Reading;

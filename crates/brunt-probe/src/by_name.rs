@@ -32,12 +32,12 @@ pub struct ProcessFinder {
 
 struct Found {
     process: Process,
-    /// Its number among those with the same name, from 1.
+    /// The process's number among those with the same name, from 1.
     number: usize,
     _watching: Watching,
 }
 
-/// A process. Its start time distinguishes it from a later one with the same PID.
+/// A process. The start time distinguishes the process from a later one with the same PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Process {
     name: usize,

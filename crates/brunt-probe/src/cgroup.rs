@@ -1,7 +1,7 @@
-//! The cgroup (version 2) of a process that is alone in it, such as a service or a container with a single process. The
-//! kernel counts its CPU time to the microsecond, including that of ended threads.
+//! The cgroup (version 2) of a process that is alone in it, such as a service or a container with a single process.
+//! For such a process, the kernel counts CPU time to the microsecond, including that of ended threads.
 //!
-//! The rule: a cgroup with other processes says nothing about this one, so its text is then empty; its members are
+//! The rule: a cgroup with other members says nothing about this process, so its text is then empty; members are
 //! checked on every reading.
 
 use std::fs;

@@ -29,21 +29,21 @@ pub struct Reading {
 impl Probe for ControlGroup {
     const NAME: &'static str = "cgroup";
     const HELP: &'static str =
-        "limits of this process's control groups, and how long they stopped it";
+        "limits of this process's control groups, and how long they throttled it";
     const FILES: &'static [&'static str] = &[FOLDER];
     const METRICS: &'static [Metric] = &[
         headline(
             "throttled_share",
-            "share of time in which the group was stopped because its CPU quota was used up",
+            "share of time in which the group was throttled because its CPU quota was used up",
         ),
         headline(
             "quota_cpus",
             "CPU time that the quota allows, as a number of CPUs",
         ),
-        metric_of("memory_max_bytes", "limit of memory"),
+        metric_of("memory_max_bytes", "memory limit"),
         metric_of(
             "memory_left_bytes",
-            "memory below that limit that is free, or holds file pages that can be dropped",
+            "memory left below the limit: free, or holding file pages that can be dropped",
         ),
         metric_of(
             "killed_tasks",

@@ -19,8 +19,8 @@ impl Probe for Cpu {
     const FILES: &'static [&'static str] = &["/proc/stat"];
     const METRICS: &'static [Metric] = &[
         headline("busy_share", "neither idle nor waiting for devices"),
-        headline("user_share", "in user mode, nice included"),
-        headline("system_share", "in the kernel, interrupts apart"),
+        headline("user_share", "in user mode, including nice"),
+        headline("system_share", "in the kernel, except interrupts"),
         headline("interrupt_share", "in hardware and software interrupts"),
         headline("iowait_share", "idle while a task waited for a device"),
         headline("steal_share", "taken by the hypervisor for others"),
@@ -52,7 +52,7 @@ impl Probe for Cpu {
             }
         }
         match rows.is_empty() {
-            true => Err(Malformed::new("no line of a CPU", "")),
+            true => Err(Malformed::new("no line for a CPU", "")),
             false => Ok(Ticked::new(rows)),
         }
     }

@@ -1,4 +1,4 @@
-//! Computes figures from the difference between two readings and the time between them. All probes use it.
+//! Computes figures from the difference between two readings and the time between them. Used by all probes.
 //!
 //! The rule: a counter that went backwards has wrapped at 32 bits if it was near that limit, and was reset otherwise; a
 //! reset yields no figure and is counted.
@@ -134,7 +134,7 @@ impl<T> Ticked<T> {
         &self.now
     }
 
-    /// The reading from which to compute figures `elapsed` after this one, and the interval's length; `None` as long as
+    /// The reading from which to compute figures `elapsed` after this one, and the interval's length; `None` while
     /// that is too short.
     pub fn since(&self, elapsed: Duration) -> Option<(&T, Duration)> {
         let (base, earlier) = self

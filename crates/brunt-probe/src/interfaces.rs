@@ -33,7 +33,7 @@ impl InterfaceReader {
         Ok(InterfaceReader { source, names })
     }
 
-    /// The counters, and when they were read: in the middle between before and after.
+    /// The counters, and when they were read: halfway between the times before and after reading.
     pub fn read(&mut self, clock: &Clock) -> (Nanos, InterfaceBytes) {
         let before = clock.now();
         let read = self.source.read(clock);

@@ -67,11 +67,11 @@ pub static DEVICE: &DeviceEntry = &device::ENTRY;
 /// A figure's name and meaning.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Its name, with the unit: `user_share`, `received_bytes_per_s`.
+    /// The figure's name, with the unit: `user_share`, `received_bytes_per_s`.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Whether its mean over a run belongs in `summary.json`.
+    /// Whether the figure's mean over a run belongs in `summary.json`.
     pub summary: bool,
 }
 
@@ -89,23 +89,23 @@ pub enum Scope {
 /// A kind of probe. The contents of its files are passed in the order of [`Probe::FILES`], with `None` for a missing
 /// file.
 pub trait Probe: Send + 'static {
-    /// Its name in results and in `[probes] only = […]`.
+    /// The probe's name in results and in `[probes] only = […]`.
     const NAME: &'static str;
     /// One line of help.
     const HELP: &'static str;
-    /// What its figures describe.
+    /// What the probe's figures describe.
     const SCOPE: Scope = Scope::Machine;
-    /// The files that it reads; `{net}` stands for the namespace's folder, `{process}` for the process's.
+    /// The files that the probe reads; `{net}` stands for the namespace's folder, `{process}` for the process's.
     const FILES: &'static [&'static str];
-    /// All figures that it may report.
+    /// All figures that the probe may report.
     const METRICS: &'static [Metric];
     /// The parsed texts: counters and gauges, unprocessed.
     type Reading: Send;
 
-    /// Parses the texts. Never panics, regardless of their contents.
+    /// Parses the texts. Never panics, whatever the texts contain.
     ///
     /// # Errors
-    /// They are not in the documented format.
+    /// The texts are not in the documented format.
     fn parse(texts: &Texts<'_>) -> Result<Self::Reading, Malformed>;
 
     /// The figures for the time between two readings.
@@ -134,11 +134,11 @@ pub struct Entry {
 
 /// Describes [`DEVICE`], whose figures come from outside this crate.
 pub struct DeviceEntry {
-    /// Its name in results and in `[probes] only = […]`.
+    /// The entry's name in results and in `[probes] only = […]`.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// All figures that it may report.
+    /// All figures that the entry may report.
     pub metrics: &'static [Metric],
 }
 

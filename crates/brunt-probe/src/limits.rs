@@ -33,11 +33,11 @@ pub struct CgroupLimits {
     pub cpus: Option<f64>,
     /// How often the quota was exhausted.
     pub throttled_periods: Option<u64>,
-    /// How long cgroups were throttled because of it, in nanoseconds.
+    /// How long cgroups were throttled because their quota was exhausted, in nanoseconds.
     pub throttled_nanos: Option<u64>,
     /// Maximum bytes of memory, in the cgroup with the least left.
     pub memory_max: Option<u64>,
-    /// Bytes still available in that cgroup: its limit minus unreclaimable memory.
+    /// Bytes still available in the cgroup with the least left: its limit minus unreclaimable memory.
     pub memory_left: Option<u64>,
     /// Processes in this cgroup that the kernel killed for lack of memory.
     pub oom_kills: Option<u64>,
@@ -55,7 +55,7 @@ impl Cgroups {
         Cgroups::at(Path::new("/"))
     }
 
-    /// The cgroups of the process `self` below this root, which tests replace.
+    /// The cgroups of the process `self` below this root; tests use a root of their own.
     pub fn at(root: &Path) -> Cgroups {
         let read = |file: &str| fs::read_to_string(root.join(file)).unwrap_or_default();
         let (membership, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));

@@ -38,17 +38,20 @@ const RATES: [(&str, &str, bool); 4] = [
 
 impl Probe for Memory {
     const NAME: &'static str = "memory";
-    const HELP: &'static str = "free, shared, buffered and cached memory, swap and its rate";
+    const HELP: &'static str = "free, shared, buffered and cached memory, swap usage and swap rate";
     const FILES: &'static [&'static str] = &["/proc/meminfo", "/proc/vmstat"];
     const METRICS: &'static [Metric] = &[
         headline("free_bytes", "unused"),
         headline("available_bytes", "available to programs without swapping"),
         metric_of("shared_bytes", "shared memory and tmpfs"),
         metric_of("buffered_bytes", "page cache of block devices"),
-        metric_of("cached_bytes", "page cache of files, tmpfs included"),
+        metric_of("cached_bytes", "page cache of files, including tmpfs"),
         metric_of("dirty_bytes", "in the page cache, waiting to be written"),
         metric_of("written_back_bytes", "being written from the page cache"),
-        metric_of("anonymous_bytes", "of programs, not of files"),
+        metric_of(
+            "anonymous_bytes",
+            "memory of programs that is not backed by files",
+        ),
         metric_of("swap_total_bytes", "total swap"),
         headline("swap_used_bytes", "swap in use"),
         headline("swapped_in_bytes_per_s", "read back from swap"),

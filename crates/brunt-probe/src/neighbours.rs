@@ -19,7 +19,7 @@ struct Process {
     name: String,
     parent: u32,
     is_kernel: bool,
-    /// Ticks used by it and by its ended children.
+    /// Ticks used by the process and by its ended children.
     ticks: u64,
     started: u64,
 }
@@ -33,7 +33,7 @@ pub(super) struct Processes(BTreeMap<u32, Process>);
 pub(super) struct Used {
     /// Number of CPUs' worth of time over the interval.
     pub cpus: f64,
-    /// The program that used the most, and its share.
+    /// The program that used the most CPU time, and its share.
     pub most: Option<(String, f64)>,
 }
 

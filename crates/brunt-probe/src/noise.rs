@@ -2,9 +2,9 @@
 //! of work takes, how long the load's threads waited for a CPU, and how much time other programs, the hypervisor and
 //! cgroups took. A study measures it during each run, `brunt doctor` for a second.
 //!
-//! The rule: it must not become the noise itself. Forty times a second, it does some thirty microseconds of work and
-//! reads each thread of the load, which takes a few thousandths of a CPU. Scans of all processes happen before and
-//! after.
+//! The rule: the measurement must not become noise itself. Forty times a second, it does some thirty microseconds of
+//! work and reads each thread of the load, which takes a few thousandths of a CPU. Scans of all processes happen
+//! before and after.
 
 use std::hint::black_box;
 use std::io;
@@ -29,8 +29,8 @@ const WORK_ROUNDS: u32 = 10_000;
 /// frequency.
 const PEERS_AT: usize = 4;
 const FREQUENCY_EVERY: usize = 20;
-/// Maximum number of samples of the fixed work that are kept: an hour's worth. When it is exceeded, every second one is
-/// dropped, repeatedly.
+/// Maximum number of samples of the fixed work that are kept: an hour's worth. When it is exceeded, every second
+/// sample is dropped, repeatedly if necessary.
 const WORK_SAMPLES_MAX: usize = 1 << 17;
 
 /// Measures noise until it is stopped.

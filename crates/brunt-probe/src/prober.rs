@@ -1,10 +1,10 @@
 //! Samples all watched subjects at an interval, in a separate thread, for the duration of a run. The code that executes
 //! the run starts and stops it, and receives its samples.
 //!
-//! The rule: a sample contains the times at which it was taken. Late samples are counted, and those after them stay on
-//! schedule; missed samples are not made up for.
+//! The rule: each sample contains the times at which it was taken. Late samples are counted, and those after them
+//! stay on schedule; missed samples are not made up for.
 //!
-//! Its cost is part of every result: see [`ProbeRecord::cpu_us_per_sample`].
+//! The prober's cost is part of every result: see [`ProbeRecord::cpu_us_per_sample`].
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -86,7 +86,8 @@ impl Prober {
         Prober::on(probes, watch, true)
     }
 
-    /// A prober for an experiment in a lab whose hosts are in `watch`: all of this machine except its network.
+    /// A prober for an experiment in a lab whose hosts are in `watch`: it samples this machine, except for its
+    /// network.
     pub fn in_lab(probes: &Probes, watch: &Watch) -> Prober {
         Prober::on(probes, watch, false)
     }

@@ -6,7 +6,7 @@
 //! `schedstat`, or ticks if threads ended in between.
 //!
 //! The rule: context switches of ended threads are lost, because the kernel only lists existing threads. The runner's
-//! own come from getrusage, which includes them.
+//! own context switches come from getrusage, which includes those of ended threads.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -65,11 +65,11 @@ impl Probe for Process {
         ),
         headline(
             "user_cpus",
-            "of these in user mode, as ticks or the process's own cgroup divide them",
+            "total_cpus in user mode, as divided by ticks or by the process's own cgroup",
         ),
         headline(
             "system_cpus",
-            "of these in the kernel on its behalf, likewise",
+            "total_cpus in the kernel on behalf of the process, divided likewise",
         ),
         headline(
             "voluntary_switches_per_s",
@@ -80,7 +80,7 @@ impl Probe for Process {
             "context switches because a thread's time slice ended",
         ),
         headline("resident_bytes", "memory that is in RAM"),
-        headline("threads", "when the counters were read"),
+        headline("threads", "threads when the counters were read"),
     ];
     type Reading = Reading;
 

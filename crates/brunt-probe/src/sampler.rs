@@ -188,7 +188,7 @@ impl Sampler {
         self.misreadings
     }
 
-    /// Whether there is nothing to read, or nothing any more.
+    /// Whether there is nothing to read, or nothing left to read.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -245,7 +245,7 @@ impl Sampler {
             if let Err(error) = source.read(clock) {
                 gone.push((
                     index,
-                    format!("{} tells no more: {error}", source.path().display()),
+                    format!("{} can no longer be read: {error}", source.path().display()),
                 ));
             }
         }

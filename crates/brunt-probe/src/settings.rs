@@ -111,7 +111,7 @@ impl Probes {
         let wrong = |name: &&String| name.is_empty() || name.contains(['/', '\n', '\0']);
         if let Some(name) = self.processes.iter().find(wrong) {
             let what = format!(
-                "'{name}' is not a program name; write it as in /proc/PID/comm, without folder"
+                "'{name}' is not a program name; write it as in /proc/PID/comm, without a folder"
             );
             return Err(ProbesError {
                 key: "processes",

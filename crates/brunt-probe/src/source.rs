@@ -51,7 +51,7 @@ impl Source {
     /// Opens a file. `*` stands for each thread of a process.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// An error from the operating system.
     pub fn open(path: &Path) -> io::Result<Source> {
         let text = path.to_string_lossy();
         let kind = match text.split_once("/*/") {
@@ -69,7 +69,7 @@ impl Source {
             Some((_, "schedstat")) if !Path::new("/proc/self/schedstat").exists() => {
                 return Err(io::Error::new(
                     io::ErrorKind::NotFound,
-                    "this kernel does not count them",
+                    "this kernel does not provide scheduling statistics",
                 ));
             }
             Some((folder, name)) => {
@@ -88,15 +88,15 @@ impl Source {
         })
     }
 
-    /// Its path.
+    /// The file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads it again.
+    /// Reads the file again.
     ///
     /// # Errors
-    /// Those of the operating system: a process has ended, or the kernel has disabled a counter.
+    /// An error from the operating system: a process has ended, or the kernel has disabled a counter.
     pub fn read(&mut self, clock: &Clock) -> io::Result<()> {
         let before = std::mem::replace(&mut self.read_at, clock.now());
         let is_fresh = before != Nanos(0) && self.read_at.since(before) < temperature::READ_EVERY;
@@ -163,12 +163,12 @@ impl Source {
         }
     }
 
-    /// Its contents; process names may not be valid UTF-8.
+    /// The file's contents; process names may not be valid UTF-8.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.text)
     }
 
-    /// When it was last read.
+    /// When the file was last read.
     pub fn read_at(&self) -> Nanos {
         self.read_at
     }
@@ -183,7 +183,7 @@ fn append(file: &File, text: &mut Vec<u8>) -> io::Result<()> {
         if filled > TEXT_BYTES_MAX {
             return Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
-                "longer than such a file should be",
+                "longer than expected for a file of this kind",
             ));
         }
         let count = file.read_at(&mut piece, filled as u64)?;

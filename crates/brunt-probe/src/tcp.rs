@@ -42,7 +42,7 @@ impl Probe for Tcp {
         headline("retransmitted_segments_per_s", "segments retransmitted"),
         headline(
             "retransmitted_share",
-            "share of all segments sent; none when nothing was sent",
+            "retransmissions as a share of all segments sent; none if nothing was sent",
         ),
         metric_of("receive_errors_per_s", "damaged segments received"),
         metric_of("sent_resets_per_s", "segments with RST sent"),
@@ -67,7 +67,7 @@ impl Probe for Tcp {
         ),
         metric_of(
             "zero_windows_per_s",
-            "times the receive window closed: a slow reader",
+            "times the receive window closed because of a slow reader",
         ),
         metric_of(
             "listen_drops_per_s",
@@ -111,8 +111,8 @@ impl Probe for Tcp {
     }
 }
 
-/// A counter of a group: a line of names, then a line of numbers, both starting with the group's name. Negative numbers
-/// (MaxConn) are not counters. `None` if this kernel lacks it.
+/// A counter of a group: a line of names, then a line of numbers, both starting with the group's name. Negative
+/// numbers (MaxConn) are not counters. `None` if this kernel lacks the counter.
 fn counter(text: &str, group: &str, name: &str) -> Result<Option<u64>, Malformed> {
     let of_group = |line: &&str| {
         line.strip_prefix(group)

@@ -28,8 +28,7 @@ pub type Reading = Vec<(Arc<str>, i64)>;
 
 impl Probe for Temperature {
     const NAME: &'static str = "temperature";
-    const HELP: &'static str =
-        "temperatures of processors, drives and cards, where the machine has sensors";
+    const HELP: &'static str = "temperatures of CPUs, drives and NICs, if the machine has sensors";
     const FILES: &'static [&'static str] = &[FOLDER];
     const METRICS: &'static [Metric] = &[headline("celsius", "read at most every 10 s")];
     type Reading = Reading;

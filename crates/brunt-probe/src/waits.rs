@@ -1,5 +1,5 @@
-//! How long the threads that generate the load, and those of the processes that serve it, were ready but waiting for a
-//! CPU: the second number of `schedstat` (Documentation/scheduler/sched-stats.rst). Used by the noise meter.
+//! How long the threads that generate the load, and threads of the processes that serve it, were ready but waiting
+//! for a CPU: the second number of `schedstat` (Documentation/scheduler/sched-stats.rst). Used by the noise meter.
 //!
 //! The rule: threads end before the run does, so they are read during the run; each is counted from the first to the
 //! last reading that found it.
@@ -97,8 +97,8 @@ impl ThreadWaits {
         }
     }
 
-    /// The share of time that they waited: the mean over the load's workers or, if no thread has such a name, the share
-    /// of the thread that waited most. `None` if the kernel doesn't provide it.
+    /// The share of time that the threads waited: the mean over the load's workers or, if no thread has such a name,
+    /// the share of the thread that waited most. `None` if the kernel doesn't provide this time.
     pub fn share(&self) -> Option<f64> {
         let shares = |workers: bool| {
             let threads = self

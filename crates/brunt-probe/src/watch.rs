@@ -1,5 +1,5 @@
-//! The subjects that a prober watches in addition to its own machine: lab hosts and served processes. Code that starts
-//! one registers it here and keeps the returned guard; dropping the guard ends the watch.
+//! The subjects that a prober watches in addition to its own machine: lab hosts and served processes. Code that
+//! starts a subject registers it here and keeps the returned guard; dropping the guard ends the watch.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The network namespace whose counters are read.
 #[derive(Clone, Debug)]
 pub enum Network {
-    /// The prober's own.
+    /// The prober's own namespace.
     Own,
-    /// That of this process. Needs no privileges.
+    /// The namespace of the process with this PID. Reading it needs no privileges.
     OfProcess(u32),
-    /// This one (`/proc/PID/ns/net`, `/run/netns/NAME`). Needs CAP_SYS_ADMIN over it.
+    /// This namespace (an open `/proc/PID/ns/net` or `/run/netns/NAME`). Entering it needs CAP_SYS_ADMIN over it.
     Namespace(Arc<OwnedFd>),
 }
 
@@ -20,26 +20,27 @@ pub enum Network {
 pub enum Subject {
     /// This machine.
     Machine {
-        /// Its name in samples.
+        /// The machine's name in samples.
         host: Arc<str>,
-        /// Whether the prober's network is the machine's own. In a lab, it belongs to one of the lab's hosts, which are
-        /// reported by name.
+        /// Whether the prober's network is the machine's own. In a lab, that network belongs to one of the lab's
+        /// hosts, which are reported by name.
         with_network: bool,
     },
-    /// A lab host on this machine: figures of the machine itself are reported once, by the machine.
+    /// A lab host on this machine: only its network is sampled, because figures of the machine are reported once, as
+    /// the machine's.
     Host {
-        /// Its name in samples.
+        /// The host's name in samples.
         host: Arc<str>,
-        /// The network namespace of its interfaces.
+        /// The network namespace of the host's interfaces.
         network: Network,
     },
     /// A process on this machine.
     Process {
-        /// In samples, the name of the host that it plays a role on.
+        /// Name, in samples, of the host on which the process plays a role.
         host: Arc<str>,
-        /// Its instance in samples: `runner`, `target`.
+        /// The process's instance in samples: `runner`, `target`.
         name: Arc<str>,
-        /// Its PID on this machine.
+        /// The process's PID on this machine.
         pid: u32,
     },
 }
@@ -55,7 +56,7 @@ impl Subject {
     }
 }
 
-/// The list of watched subjects. Clones share it.
+/// The list of watched subjects. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     list: Arc<Mutex<List>>,
@@ -69,7 +70,7 @@ struct List {
 }
 
 /// A guard: dropping it ends the watch.
-#[must_use = "dropping it ends the watching"]
+#[must_use = "dropping it ends the watch"]
 #[derive(Debug)]
 pub struct Watching {
     watch: Watch,

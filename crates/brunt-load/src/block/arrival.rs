@@ -58,7 +58,7 @@ impl ArrivalSchedule {
         Nanos(self.position.at as u64)
     }
 
-    /// Changes the combined rate of all workers from `now` on, which is relative to the start.
+    /// Changes the combined rate of all workers as of `now`, which is relative to the start.
     pub fn set_rate(&mut self, rate: f64, now: Nanos) {
         let position = &mut self.position;
         position.gap = 1e9 * f64::from(position.workers) / rate;
@@ -91,7 +91,7 @@ const BACKLOG_EXACT: u32 = 1 << 14;
 const BACKLOG_AGES: u64 = 1 << 10;
 
 impl ArrivalSchedule {
-    /// Records the ages at `now` of requests that are due by then and not taken yet; `now` is relative to the start.
+    /// Records the age of each request that is due at `now` but not yet taken; `now` is relative to the start.
     pub fn overdue(&self, now: Nanos, ages: &mut Histogram) {
         let mut ahead = self.clone();
         for _ in 0..BACKLOG_EXACT {
@@ -112,7 +112,7 @@ impl ArrivalSchedule {
             let count = left * (part + 1) / BACKLOG_AGES - left * part / BACKLOG_AGES;
             let age = span as f64 * (part as f64 + 0.5) / BACKLOG_AGES as f64;
             if ages.record_bucket(Nanos(age as u64), count).is_err() {
-                // More than a histogram can count in nine years.
+                // More than a histogram counts in nine years of load.
                 return;
             }
         }
@@ -137,7 +137,7 @@ mod tests {
         (0..count).map(|_| next(schedule)).collect()
     }
 
-    /// A constant rate is constant, also across workers, and does not drift.
+    /// Requests at a constant rate are evenly spaced, also across workers, and don't drift.
     #[test]
     fn a_constant_rate_does_not_drift() {
         let schedule =
@@ -185,7 +185,7 @@ mod tests {
         slow.set_rate(1e6, Nanos(5));
         assert!(
             times(&mut slow, 1000)[999] < 2_000_000,
-            "what the old rate meant to do is forgotten"
+            "the old rate's schedule is discarded"
         );
     }
 

@@ -40,7 +40,7 @@ pub struct Promises {
 pub enum Instead {
     /// Zeros: as if never written.
     Zeros,
-    /// An older write to the same place.
+    /// A block of this run from another location.
     Older,
     /// A block of this run with a wrong checksum.
     Damaged,
@@ -92,9 +92,9 @@ pub struct LostExtent {
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
-    /// Whether they had been made stable by a flush, FUA or write-through, which makes this data loss.
+    /// Whether a flush, FUA or write-through had made them stable, in which case this is data loss.
     pub stable: bool,
-    /// The content found in their place.
+    /// The content found in place of the lost grains.
     pub found: Instead,
 }
 
@@ -107,7 +107,7 @@ pub struct Audit {
     pub lost: u64,
     /// Acknowledged and lost, but never flushed: a volatile cache is allowed to lose these.
     pub lost_unflushed: u64,
-    /// The extents of both kinds; only the first [`NAMED_MAX`].
+    /// The lost extents, flushed and unflushed; only the first [`NAMED_MAX`].
     pub extents: Vec<LostExtent>,
     /// Total number of extents.
     pub extents_count: u64,
@@ -115,7 +115,7 @@ pub struct Audit {
     pub unacknowledged_there: u64,
     /// Sent, never acknowledged, and missing or incomplete: allowed.
     pub unacknowledged_gone: u64,
-    /// The extent that ends with the last lost grain and that the next one may extend.
+    /// The extent ending at the most recent lost grain; the next lost grain may extend it.
     open: Option<LostExtent>,
 }
 
@@ -159,12 +159,12 @@ pub enum AuditError {
         /// The cause.
         source: io::Error,
     },
-    /// Not a journal.
+    /// The file is not a journal.
     #[error("{path}: {source}; give the folder named in the workload's verify.journal")]
     NotAJournal {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong with its header.
+        /// What is wrong with the journal's header.
         source: JournalHeadError,
     },
     /// The device could not be read.
@@ -226,7 +226,7 @@ impl Promises {
         Ok(promises)
     }
 
-    /// Applies an entry; `None` if it lies outside the part.
+    /// Applies an entry; `None` if it lies outside the worker's part.
     fn take(&mut self, entry: JournalEntry, unflushed: &mut Unflushed) -> Option<()> {
         match entry {
             JournalEntry::Write {
@@ -271,12 +271,13 @@ impl Promises {
         (end <= self.sent.len() as u64).then_some(first as usize..end as usize)
     }
 
-    /// Judges one grain.
+    /// Classifies one grain.
     fn judge(&self, index: usize, grain: &[u8], audit: &mut Audit) {
         let offset = self.head.start + index as u64 * self.head.grain;
         let (acknowledged, sent) = (self.acknowledged[index], self.sent[index]);
         let found = inspect(grain, offset, self.head.run);
-        // A later write may have been in flight, and may have replaced or torn the acknowledged one. Zeros are neither.
+        // A later write may have been in flight, and may have replaced or torn the acknowledged one. Zeros can be the
+        // result of neither.
         let under_way = sent > acknowledged;
         match found {
             BlockFinding::Sealed { generation }
@@ -326,7 +327,7 @@ impl Unflushed {
         self.sent.insert(number, self.before + self.writes.len());
     }
 
-    /// Returns the writes that this flush covers and no earlier flush did.
+    /// Returns the writes covered by this flush but by no earlier one.
     fn flush_done(&mut self, number: u64) -> std::vec::Drain<'_, (u32, u32, u64)> {
         let covers = self.sent.remove(&number).unwrap_or(0);
         let count = covers.saturating_sub(self.before);
@@ -480,7 +481,7 @@ mod tests {
         write(0, true, true); // kept
         write(1, true, false); // acknowledged and lost
         write(2, true, true);
-        write(2, true, false); // an older version in its place: lost
+        write(2, true, false); // an older version in place of an acknowledged write: lost
         write(3, false, true); // unacknowledged, present
         write(4, false, false); // unacknowledged, missing
         write(5, true, true);

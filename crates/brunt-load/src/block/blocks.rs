@@ -1,5 +1,5 @@
-//! The data of a described workload's requests: generated with its compression and deduplication ratios, and sealed and
-//! checked if the workload verifies. Each worker has its own.
+//! The data of a described workload's requests: generated with its compression and deduplication ratios, and sealed
+//! and checked if the workload verifies. Each worker has its own instance.
 //!
 //! The rule: the data depends on the seed and the order of the writes, never on the device.
 
@@ -33,7 +33,8 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Creates the data source of one worker. `run` distinguishes this run's blocks from others during verification.
+    /// Creates the data source of one worker. `run` distinguishes this run's blocks from those of other runs during
+    /// verification.
     ///
     /// # Errors
     /// The workload does not fit the device, or the journal can't be created.
@@ -91,7 +92,7 @@ impl Content for Blocks {
     fn fill(&mut self, write: &Planned, carried: &mut Carried) {
         let block = &mut carried.buf[..write.len as usize];
         match write.content {
-            // A worker that verifies identifies data by its own headers instead.
+            // A worker that verifies data identifies it by its own headers instead.
             Some(content) if self.ledger.is_none() => {
                 self.source.fill_by(block, content);
                 self.by_content = true;
@@ -143,7 +144,7 @@ impl Content for Blocks {
     }
 }
 
-/// Returns a request's status after checking its data against the ledger, and how the data differs, if it does.
+/// Returns a request's status after checking its data against the ledger and, if the data differs, in which way.
 fn verified(
     ledger: &mut Ledger,
     request: &Planned,

@@ -1,9 +1,9 @@
 //! Measures which I/O engine, and which way of submitting requests to its ring, is fastest for a workload on a device.
 //! Experiments request this with `engine = "auto"` or `ring = "auto"`.
 //!
-//! The rule: the choice is based on the rate, measured here and now, and reported with every figure behind it. An
-//! engine other than io_uring, or a mode that occupies a core (any except interrupts), has to be clearly faster to be
-//! chosen.
+//! The rule: the choice is based on request rates measured on this device just before the run, and is reported with
+//! all of these rates. An engine other than io_uring, or a mode that occupies a core (any except interrupts), has to
+//! be clearly faster to be chosen.
 //!
 //! Nothing is written: trials only read, because reads and writes are submitted in the same way.
 
@@ -74,8 +74,8 @@ fn choose_from(trials: Vec<EngineTrial>) -> EngineChoice {
     }
 }
 
-/// Chooses an engine from simultaneous measurements on several machines, by adding up the rates of each engine. A
-/// machine on which only one engine works decides for all.
+/// Chooses an engine from simultaneous measurements on several machines, by adding up the rates of each engine. If
+/// only one engine works on some machine, that engine is chosen for all.
 pub fn choose_engine_together(choices: &[EngineChoice]) -> EngineChoice {
     if let Some(only) = choices.iter().find(|choice| choice.trials.is_empty()) {
         return only.clone();
@@ -88,8 +88,8 @@ pub fn choose_engine_together(choices: &[EngineChoice]) -> EngineChoice {
     choose_from(tried.map(engine_trial).collect())
 }
 
-/// Chooses a mode from simultaneous measurements on several machines, by adding up the rates of each mode. A mode that
-/// doesn't work on all of them can't be chosen.
+/// Chooses a mode from simultaneous measurements on several machines, by adding up the rates of each mode. A mode
+/// that fails on any of them can't be chosen.
 pub fn choose_together(choices: &[RingChoice]) -> RingChoice {
     let machines: Vec<Vec<Tried<RingMode>>> = choices
         .iter()
@@ -114,7 +114,8 @@ pub(super) fn choose_ring(
 /// Measures every engine with `trial`, a short run of reads, and chooses one.
 ///
 /// # Errors
-/// The same as [`choose_ring`].
+/// [`LoadError::Interrupted`] if `stop` was set in the meantime; the workload's or the device's error if no engine
+/// works.
 pub(super) fn choose_engine(
     stop: &AtomicBool,
     trial: impl FnMut(IoEngine) -> Result<Outcome, LoadError>,

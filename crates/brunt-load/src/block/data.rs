@@ -82,9 +82,10 @@ impl DataSource {
             let noise = noise_bytes(chunk.len(), self.compressible);
             random.fill(&mut chunk[..noise]);
             chunk[noise..].fill(0);
-            // Random bytes may, in rare cases, be equal by chance; these are not.
+            // Random data of different numbers may, in rare cases, be equal by chance; the number itself rules this
+            // out.
             chunk[..8].copy_from_slice(&content.get().to_le_bytes());
-            // Never equal to stamps of other data, which begin with a worker's number.
+            // The high second word can't occur in stamps of other data, which begin with a worker's number.
             chunk[8..STAMP_BYTES].copy_from_slice(&(u64::MAX - part).to_le_bytes());
         }
     }

@@ -1,4 +1,4 @@
-//! Describes a workload in one line, for people; shown before a run and on the results pages.
+//! Describes a workload in one human-readable line; shown before a run and on the results pages.
 //!
 //! The rule: a workload is described in words only here, and its parts where they are defined.
 
@@ -53,7 +53,7 @@ impl Workload {
         words.join(", ")
     }
 
-    /// Describes its requests to a block device.
+    /// Describes the block device requests.
     fn block_words(&self, stays: &dyn Fn(&str) -> bool) -> Vec<String> {
         let mut words = Vec::new();
         if stays("block_size") {
@@ -94,7 +94,7 @@ impl Workload {
         words
     }
 
-    /// Describes its NFS calls.
+    /// Describes the NFS calls.
     fn nfs_words(&self, nfs: &NfsSettings, stays: &dyn Fn(&str) -> bool) -> Vec<String> {
         let mut words = vec![nfs.describe()];
         if stays("block_size") && nfs.mix.read + nfs.mix.write > 0.0 {

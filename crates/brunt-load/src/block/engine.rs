@@ -1,7 +1,7 @@
 //! Chooses the I/O engine of a load: as set in its workload, the process's default, or the result
 //! of trials.
 //!
-//! The rule: impossible settings are refused with the name of the offending key, and every choice states its reason.
+//! The rule: impossible settings are rejected with an error that names the key, and every choice states its reason.
 
 use brunt_block::ring::engine::{self, EngineOrigin};
 use brunt_core::IoEngine;
@@ -75,7 +75,7 @@ pub fn preview(
 /// Determines a workload's engine without trials: for `auto`, that is io_uring where it works.
 ///
 /// # Errors
-/// The same as [`preview`].
+/// The engine doesn't work here, or doesn't have this ring mode.
 pub fn settle(
     setting: Option<EngineSetting>,
     ring: RingMode,
@@ -84,7 +84,7 @@ pub fn settle(
         EnginePreview::Settled(choice) => choice,
         EnginePreview::Measured => EngineChoice::unmeasured(
             IoEngine::IoUring,
-            "the default where the kernel allows it; replays are not measured beforehand",
+            "the default where the kernel allows it; replays have no trials",
         ),
     })
 }

@@ -16,20 +16,20 @@ use crate::record::kind_of;
 /// A request without a buffer or a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Its position in the worker's sequence, counting from 0.
+    /// Position in the worker's sequence, counting from 0.
     pub index: u64,
     /// The operation.
     pub op: Op,
-    /// The kind that it is counted as: that of the operation, except on devices whose requests
-    /// represent other calls.
+    /// The kind it counts as: that of the operation, except on devices whose requests represent other calls.
     pub kind: OpKind,
-    /// Offset in bytes from the device's start. Without a length, its meaning is up to the device.
+    /// Offset in bytes from the device's start. For a request without a length, the device defines what the offset
+    /// means.
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
     /// Whether its data must be on stable storage before it completes, regardless of the workload's settings.
     pub force_unit_access: bool,
-    /// Identifies its data if known: equal numbers mean equal data.
+    /// Identifies the request's data if known: equal numbers mean equal data.
     pub content: Option<NonZeroU64>,
 }
 
@@ -56,13 +56,13 @@ impl Planned {
         if self.len > 0 { self.offset } else { 0 }
     }
 
-    /// Returns true if it changes what later reads return.
+    /// Returns true if the request changes what later reads return.
     #[inline]
     pub fn changes_data(&self) -> bool {
         matches!(self.op, Op::Write | Op::Unmap | Op::WriteZeroes)
     }
 
-    /// Returns true if it needs a buffer.
+    /// Returns true if the request needs a buffer.
     #[inline]
     pub fn moves_data(&self) -> bool {
         matches!(self.op, Op::Read | Op::Write)
@@ -89,8 +89,8 @@ pub struct Area {
 }
 
 impl Area {
-    /// Returns the area of the region `start`, `len` that worker `index` uses. With `exclusive` each worker has its own
-    /// part; otherwise all use the whole region and only start in different places.
+    /// Returns the area of the region `start`, `len` that worker `index` uses. With `exclusive` each worker has its
+    /// own part; otherwise all use the whole region and differ only in where they start.
     pub fn of_worker(
         start: u64,
         len: u64,
@@ -140,7 +140,7 @@ pub struct Generator {
 /// Shares of requests that are neither reads nor writes.
 #[derive(Clone, Copy, Debug)]
 struct Others {
-    /// Cumulative shares among requests other than reads: trims, then trims plus zeroes.
+    /// Cumulative shares among requests other than reads: trims, then trims plus `zeroes`.
     trim: f64,
     zeroes: f64,
     /// 0 means never.
@@ -225,7 +225,7 @@ impl Generator {
     }
 
     /// Writes the next request into `place`. The sequence is endless.
-    #[inline(always)] // once per request, from one place
+    #[inline(always)] // once per request, from a single call site
     pub fn next_request(&mut self, place: &mut Planned) {
         place.index = self.index;
         self.index += 1;

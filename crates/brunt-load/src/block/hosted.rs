@@ -56,7 +56,7 @@ impl HostedLoad for BlockLoad {
         self.workload.check_remote()
     }
 
-    /// It uses no other resources.
+    /// The load uses nothing besides its device.
     fn check_allowed(&self, _permit: &dyn Permit) -> Result<(), OpenError> {
         Ok(())
     }

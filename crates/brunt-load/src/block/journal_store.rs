@@ -1,7 +1,7 @@
-//! Keeps journals of acknowledged writes until the run is over, on a host that works for a controller, which then
-//! stores them together with those of other hosts. Workers fill the journals; the store's creator reads them later.
+//! Keeps journals of acknowledged writes until the run is over, on a host that works for a controller; the controller
+//! then stores the journals of all hosts. Workers fill the journals; the store's creator reads them later.
 //!
-//! The rule: a store leaves no file names behind. Its creator supplies the files, and they disappear when the last
+//! The rule: a store leaves no named files behind. Its creator supplies the files, which disappear when their last
 //! handle is dropped.
 
 use std::collections::BTreeMap;
@@ -91,7 +91,8 @@ impl PartialEq for JournalStore {
     }
 }
 
-/// Distinguishes the blocks of a run from others during verification, and determines where its journals go.
+/// Distinguishes the blocks of a run from those of other runs during verification, and determines where its journals
+/// go.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunMark {
     /// Stored in each block.

@@ -1,5 +1,5 @@
 //! Collects journals from other hosts in the folder of a run. Each arrives in parts and is stored only when complete;
-//! otherwise a note explains why it is missing. `brunt verify` reads both.
+//! otherwise a note explains why it is missing. `brunt verify` reads journals and notes.
 //!
 //! The rule: an incomplete journal is not kept, because writes after its end would look lost.
 
@@ -20,14 +20,15 @@ const NOTE_BYTES_MAX: usize = 4096;
 pub struct MissingJournal {
     /// Number of the worker.
     pub worker: u32,
-    /// The reason, for people.
+    /// The reason, as readable text.
     pub why: String,
 }
 
 /// Creates the folder for journals of these workers.
 ///
 /// # Errors
-/// The folder can't be created, or already has a journal of one of them, which may be the only evidence.
+/// The folder can't be created, or already has a journal of one of these workers, which may be the only evidence and
+/// must not be overwritten.
 pub fn reserve(folder: &Path, workers: Range<u32>) -> io::Result<()> {
     std::fs::create_dir_all(folder).map_err(|error| name(folder, error))?;
     for path in workers
@@ -132,7 +133,7 @@ impl ArrivingJournal {
     /// Completes the journal after its last byte.
     ///
     /// # Errors
-    /// It is not the journal of this worker and run, or a journal already exists.
+    /// The data is not the journal of this worker and run, or the folder already has one.
     pub fn finish(self) -> io::Result<()> {
         let wrong = |what: Box<dyn std::error::Error + Send + Sync>| {
             name(&self.path, io::Error::new(io::ErrorKind::InvalidData, what))

@@ -60,10 +60,10 @@ use worker::{RingTime, Worker};
 use workers::{WorkerJob, Workers, open_device, ring_of};
 use workload::{Arrival, RampUp, StopCondition, Workload};
 
-/// Its name in [`crate::LOADS`].
+/// The load's name in [`crate::LOADS`].
 pub const KIND: &str = "block";
 
-/// Its entry in that table.
+/// The load's entry in [`crate::LOADS`].
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "requests to a block device, bypassing the page cache",
@@ -73,11 +73,11 @@ pub(crate) const LINE: LoadKind = LoadKind {
         let workload: Workload = toml::from_str(text).map_err(Box::new)?;
         workload.check()?;
         if workload.trace.is_some() {
-            let what = "a trace is replayed by a load of the kind `replay`".into();
+            let what = "to replay a trace, use a load of the kind `replay`".into();
             return Err(WorkloadError { key: "trace", what }.into());
         }
         if workload.nfs.is_some() {
-            let what = "NFS calls are made by a load of the kind `nfs`".into();
+            let what = "to make NFS calls, use a load of the kind `nfs`".into();
             return Err(WorkloadError { key: "nfs", what }.into());
         }
         Ok(vec![(String::new(), Arc::new(BlockLoad::new(workload)))])
@@ -277,7 +277,7 @@ impl Load for BlockLoad {
         let backend = device(on)?;
         let mut workload = self.ordered(order);
         if !workload.hosts.is_empty() {
-            let what = "a workload for other hosts does not run here".to_string();
+            let what = "this workload names other hosts, so it cannot run here alone".to_string();
             return Err(WorkloadError { key: "hosts", what }.into());
         }
         let part = order

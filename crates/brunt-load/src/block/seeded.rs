@@ -100,8 +100,8 @@ impl Pattern {
     }
 }
 
-/// Groups to fill, starting at `sector`. A struct, because a closure would not be compiled for the CPU's wide
-/// registers.
+/// Groups of sectors to fill, starting at `sector`. A struct, because a closure would not be compiled for the CPU's
+/// wide registers.
 struct Groups<'a> {
     seed: u64,
     sector: u64,
@@ -111,7 +111,7 @@ struct Groups<'a> {
 impl NullaryFnOnce for Groups<'_> {
     type Output = ();
 
-    #[inline(always)] // into a function for each kind of processor
+    #[inline(always)] // into one function per kind of CPU
     fn call(self) {
         for (number, group) in self.groups.iter_mut().enumerate() {
             fill_group(self.seed, self.sector + (number * LANES) as u64, group);

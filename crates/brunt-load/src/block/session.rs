@@ -21,7 +21,7 @@ pub struct Session {
     pub backend: Arc<dyn Backend>,
     /// Seed for all requests.
     pub seed: u64,
-    /// Distinguishes the blocks of this run from others during verification.
+    /// Distinguishes the blocks of this run from those of other runs during verification.
     pub run: u64,
     /// Settings of workers' rings; the buffer arena is sized to fit.
     pub ring: RingConfig,
@@ -221,7 +221,7 @@ mod tests {
             (outcome.figures.completed(), outcome.figures.counts.errors()),
             (6000, 0)
         );
-        // Counter-test: a device that loses its data is detected.
+        // A device that loses its data is detected.
         let forgetful = Session::new(workload, Arc::new(NullBackend::new(16 << 20, 512)), 1);
         let outcome = forgetful
             .run(&AtomicBool::new(false), &mut NoRecorder)
@@ -236,7 +236,7 @@ mod tests {
         );
     }
 
-    /// A workload that doesn't fit is refused with its key before anything runs.
+    /// A workload that doesn't fit is rejected before anything runs, with an error that names the key.
     #[test]
     fn a_workload_that_does_not_fit_is_refused_by_key() {
         let misfit = Workload {

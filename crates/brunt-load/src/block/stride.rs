@@ -1,5 +1,5 @@
 //! Sequential requests that don't simply follow each other: they skip parts of the region, go backwards, or advance
-//! separately for each kind of operation. Called by the generator for workloads that use it.
+//! separately for each kind of operation. Called by the generator for workloads with a stride.
 //!
 //! The rule: positions follow from earlier requests, never from a random draw, so that the sequences of other workloads
 //! don't change.
@@ -20,7 +20,7 @@ const KINDS: usize = 5;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Stride {
-    /// With `skip`: bytes in a row before each step; default: one request.
+    /// With `skip`: contiguous bytes before each step; default: one request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<Size>,
     /// Number of bytes to skip after each request or run. Wraps around from the region's end to its
@@ -34,7 +34,7 @@ pub struct Stride {
 }
 
 impl Stride {
-    /// Checks whether it is valid for this workload.
+    /// Checks whether the stride is valid for this workload.
     ///
     /// # Errors
     /// The invalid key, and what would be correct.
@@ -43,7 +43,7 @@ impl Stride {
         if workload.sequential < 1.0 {
             wrong(
                 "stride",
-                "it applies only between sequential requests; write sequential = 1",
+                "a stride applies only between sequential requests; write sequential = 1",
             )?;
         }
         if skip.is_some() == back.is_some() {
@@ -55,7 +55,7 @@ impl Stride {
         if run.is_some() && back.is_some() {
             wrong(
                 "stride.run",
-                "a run is followed by a skip; omit it, or write skip",
+                "a run is followed by a skip; omit run, or add skip",
             )?;
         }
         let longest = workload.block_bytes_max();
@@ -89,7 +89,7 @@ impl Stride {
         Ok(())
     }
 
-    /// Checks whether its sizes are multiples of a device's block size.
+    /// Checks whether the stride's sizes are multiples of a device's block size.
     ///
     /// # Errors
     /// The first size that is not a multiple of the block size.
@@ -182,7 +182,7 @@ impl Walk {
                     .next
                     .checked_sub(back)
                     .filter(|offset| *offset >= start);
-                // A region shorter than the step has a single position.
+                // In a region shorter than the step, there is only one position.
                 inside.or_else(|| Some(end.saturating_sub(back).max(start)))
             }
         };

@@ -1,5 +1,5 @@
-//! The described workload as a [`Sequence`]: the generator's requests at the times given by the schedule or the closed
-//! loop. Each worker has its own.
+//! The described workload as a [`Sequence`]: the generator's requests at the times given by the schedule or the
+//! closed loop. Each worker has its own sequence.
 //!
 //! The rule: requests depend only on the seed, never on when they are taken or how they end.
 
@@ -138,10 +138,10 @@ impl RequestPace {
         }
     }
 
-    /// Returns when the next request, with this index, is due, and counts it; the run began at `start`.
+    /// Returns the due time of the next request, which has this index, and counts it; the run began at `start`.
     ///
     /// # Errors
-    /// It is not due yet.
+    /// The request is not due yet.
     #[inline(always)] // once per request
     pub(crate) fn take(&mut self, now: Nanos, start: Nanos, index: u64) -> Result<Nanos, Next> {
         match self {
@@ -192,7 +192,7 @@ impl Sequence for Synthetic {
         self.start = start;
     }
 
-    #[inline(always)] // once per request, from one place
+    #[inline(always)] // once per request, from a single call site
     fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
         let due = match self.pace.take(now, self.start, self.generator.index()) {
             Ok(due) => due,
@@ -217,8 +217,8 @@ impl Sequence for Synthetic {
 }
 
 impl RequestBursts {
-    /// If the next request, which has this index, has to wait, returns what to wait for; otherwise counts it in the
-    /// burst.
+    /// If the next request has to wait, returns what to wait for; otherwise counts it in the burst as request
+    /// `index`.
     #[inline(never)] // few closed loops have bursts
     fn hold_back(&mut self, now: Nanos, index: u64) -> Option<Next> {
         if self.left == 0 {

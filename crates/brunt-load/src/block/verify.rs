@@ -60,7 +60,7 @@ impl fmt::Display for BlockFinding {
 }
 
 impl BlockFinding {
-    /// Describes it without a write number or address, for a list of ranges.
+    /// Describes the content without a write number or address, for a list of ranges.
     fn kind(self) -> &'static str {
         match self {
             BlockFinding::Sealed { .. } => "an older write",
@@ -95,7 +95,7 @@ impl Expected {
 pub struct Difference {
     /// Offset of the grain in bytes.
     pub offset: u64,
-    /// The last write to it.
+    /// The last write to the grain.
     pub expected: Expected,
     /// The worker's most recent write anywhere, which shows how old the expected one is.
     pub newest: u64,
@@ -236,7 +236,8 @@ impl Ledger {
         }
     }
 
-    /// Records that a flush is about to be sent, which covers everything acknowledged so far. Returns its number.
+    /// Records that a flush is about to be sent, which covers everything acknowledged so far. Returns the flush's
+    /// number.
     pub fn begin_flush(&mut self) -> u64 {
         self.flushes += 1;
         if let Some(journal) = &mut self.journal {
@@ -362,7 +363,7 @@ pub struct JournalHead {
     pub run: u64,
     /// Start of the worker's part, in bytes from the device's start.
     pub start: u64,
-    /// Its length in bytes.
+    /// Length of the worker's part, in bytes.
     pub len: u64,
     /// Size of a grain in bytes.
     pub grain: u64,
@@ -479,7 +480,7 @@ pub enum JournalHeadError {
     /// The format before `BRNTJRN2`.
     #[error("written by an older version of brunt, which did not record flushes")]
     Old,
-    /// Not a journal.
+    /// The file is not a journal.
     #[error("not a journal of acknowledged writes")]
     Other,
     /// Wrong checksum.

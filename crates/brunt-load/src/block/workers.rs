@@ -1,7 +1,7 @@
 //! Runs the threads of a run, one per worker: starts them together and forwards the run's commands. The load defines
 //! what each thread does ([`WorkerJob`]).
 //!
-//! The rule: dropping it stops its workers and waits until they have ended.
+//! The rule: dropping [`Workers`] stops all workers and waits until they have ended.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ pub(crate) trait WorkerJob: Send + Sync + 'static {
     /// Returns the number of workers.
     fn workers(&self) -> u32;
 
-    /// Returns the limits of commands to them.
+    /// Returns the limits for commands to these workers.
     fn command_limits(&self) -> CommandLimits;
 
     /// Returns the commands to the workers.
@@ -46,7 +46,7 @@ pub(crate) trait WorkerJob: Send + Sync + 'static {
 /// Creates a worker's ring, with buffers for its requests.
 ///
 /// # Errors
-/// The kernel refused.
+/// The kernel doesn't create the ring or register its buffers.
 pub(crate) fn ring_of(workload: &Workload, base: &RingConfig) -> std::io::Result<Ring> {
     let depth = workload.queue_depth;
     let block = (workload.block_bytes_max().max(4096) as usize).next_power_of_two();
@@ -56,7 +56,7 @@ pub(crate) fn ring_of(workload: &Workload, base: &RingConfig) -> std::io::Result
     let stated = match workload.engine {
         Some(EngineSetting::IoUring) => Some(IoEngine::IoUring),
         Some(EngineSetting::Threads) => Some(IoEngine::Threads),
-        // Already resolved when a run starts.
+        // `Auto` has been resolved before a run starts.
         Some(EngineSetting::Auto) | None => None,
     };
     Ring::new(RingConfig {
@@ -90,7 +90,7 @@ pub(crate) struct Workers<J: WorkerJob> {
     job: Arc<J>,
     starts: Vec<SyncSender<Nanos>>,
     threads: Vec<JoinHandle<()>>,
-    /// Problems of the devices of finished workers.
+    /// Device problems that finished workers reported.
     troubles: Arc<Mutex<Vec<String>>>,
 }
 
@@ -156,7 +156,7 @@ impl<J: WorkerJob> Workers<J> {
 }
 
 impl Workload {
-    /// Returns the limits of commands to workers prepared for this workload.
+    /// Returns the limits for commands to workers prepared for this workload.
     pub(crate) fn command_limits(&self) -> CommandLimits {
         CommandLimits {
             has_rate: matches!(self.arrival, Arrival::Open { .. }),
@@ -168,7 +168,7 @@ impl Workload {
 impl<J: WorkerJob> RunningLoad for Workers<J> {
     fn start(&mut self, at: Nanos) {
         for start in self.starts.drain(..) {
-            // A worker that failed to prepare no longer receives.
+            // A worker that failed to prepare no longer waits for its start.
             let _ = start.send(at);
         }
     }

@@ -90,9 +90,9 @@ pub struct Workload {
     pub reap_batch: u32,
     /// Worker threads, each with its own queue.
     pub workers: u32,
-    /// Hosts to run it on, all at once: names of `[hosts.NAME]` with `ssh` or `agent`, or hosts of the lab. Each issues
-    /// its share with `workers` threads, and opens the target itself. Default: the machine that runs the experiment, or
-    /// the lab's worker.
+    /// Hosts that run the workload, all at the same time: names of `[hosts.NAME]` with `ssh` or `agent`, or lab
+    /// hosts. Each opens the target itself and issues its share of the requests with `workers` threads. Default: the
+    /// machine that runs the experiment, or the lab's worker.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// Which system calls are used for requests; `auto` measures which engine is faster. Default: the engine set with
@@ -148,8 +148,8 @@ pub struct Workload {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<std::path::PathBuf>,
     /// With a trace of `brunt capture`: replays its NFS calls instead of block requests. The target is a folder of a
-    /// server: `nfs://server/export/folder/`. Each run creates the files that the trace needs in its own directory, and
-    /// removes it afterwards. The only other keys for traces that apply are `speed`, `timing` and `spin`.
+    /// server: `nfs://server/export/folder/`. Each run creates the files that the trace needs in its own directory,
+    /// and removes it afterwards. Of the other keys for traces, only `speed`, `timing` and `spin` apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nfs_replay: Option<NfsReplaySettings>,
     /// With a trace: the name of its format, if it cannot be detected.
@@ -171,19 +171,18 @@ pub struct Workload {
     /// With a trace: time at which to begin, from its first request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Span>,
-    /// With a trace: how much of its time to replay.
+    /// With a trace: duration of the part to replay, in the trace's time.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub length: Option<Span>,
     /// With a trace: how many times to replay it, one after another.
     #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
     pub repeat: Option<u32>,
-    /// With a trace: which of its devices go to which target, such as `{ "hm-0" = "disk", "hm-1" =
-    /// "log" }`. Several targets are driven by one replay, which keeps the order of requests.
-    /// Without it, all devices go to each target, one after the other.
+    /// With a trace: which of its devices go to which target, such as `{ "hm-0" = "disk", "hm-1" = "log" }`. Several
+    /// targets are driven by one replay, which keeps the order of requests. Without it, each target gets all devices,
+    /// one after the other.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<String, String>,
-    /// With a trace: how to handle a request on the same blocks as one in flight, if one of them
-    /// changes data.
+    /// With a trace: how to handle a request that overlaps one in flight, if either of them changes data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conflicts: Option<Conflicts>,
     /// With a trace: the data of writes; `trace` (default): equal data where the trace's hashes of
@@ -288,7 +287,7 @@ pub enum Arrival {
         /// Starting rate in requests per second.
         #[serde(default = "thousand")]
         rate: f64,
-        /// Stops when the rate is known to within this share.
+        /// Stops when the relative error of the rate is at most this.
         #[serde(default = "two_percent")]
         tolerance: f64,
         /// Distribution of the times between requests.
@@ -328,7 +327,8 @@ pub struct StopCondition {
     /// After requests for this many bytes, all workers together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Size>,
-    /// After the region's size in bytes times this number, all workers together; with `stride`, what a pass touches.
+    /// After this many passes over the region, all workers together; with `stride`, a pass consists of the bytes that
+    /// it touches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passes: Option<u32>,
     /// After this time.
@@ -336,7 +336,7 @@ pub struct StopCondition {
     pub time: Option<Span>,
     /// When throughput is in steady state as defined by SNIA (Solid State Storage Performance Test Specification):
     /// over five rounds its range is within 20 % of the mean and the slope of a linear fit accounts for at most 10 %
-    /// of the mean. Its keys set another rule, such as those of fio.
+    /// of the mean. Its keys set a different rule, such as fio's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steady: Option<Steady>,
 }
@@ -379,14 +379,14 @@ pub struct DataSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct VerifySettings {
-    /// Folder for journals of acknowledged writes, one per worker, those of other hosts included. With them `brunt verify`
-    /// can later distinguish lost writes from writes that were never acknowledged.
+    /// Folder for journals of acknowledged writes, one per worker, including workers on other hosts. With these
+    /// journals, `brunt verify` can later distinguish lost writes from writes that were never acknowledged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal: Option<std::path::PathBuf>,
 }
 
 impl Workload {
-    /// Returns the kinds of its requests, in the order of their figures.
+    /// Returns the kinds of the workload's requests, in the order of their figures.
     pub fn kinds(&self) -> Vec<OpKind> {
         if let Some(nfs) = &self.nfs {
             return nfs.kinds();
@@ -406,22 +406,22 @@ impl Workload {
             .collect()
     }
 
-    /// Returns true if it describes requests to a block device, rather than a replay or NFS calls.
+    /// Returns true if the workload consists of requests to a block device, rather than a replay or NFS calls.
     pub fn describes_blocks(&self) -> bool {
         self.trace.is_none() && self.nfs.is_none()
     }
 
-    /// Returns true if it writes data.
+    /// Returns true if the workload writes data.
     pub(super) fn writes(&self) -> bool {
         self.read + self.trim + self.write_zeroes < 1.0
     }
 
-    /// Returns true if it changes data on the device.
+    /// Returns true if the workload changes data on the device.
     pub fn changes_data(&self) -> bool {
         self.read < 1.0
     }
 
-    /// Makes it read-only.
+    /// Makes the workload read-only.
     pub(super) fn only_reads(&mut self) {
         (self.read, self.trim, self.write_zeroes) = (1.0, 0.0, 0.0);
         (self.flush_every, self.end_fsync) = (0, false);

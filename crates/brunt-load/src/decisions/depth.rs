@@ -88,7 +88,7 @@ fn between(trials: &[DepthTrial], max: u32) -> Option<u32> {
 pub struct RunningDepthSearch {
     next: Option<u32>,
     max: u32,
-    /// Whether there is a limit.
+    /// Whether the search has a limit.
     promised: bool,
     trials: Vec<DepthTrial>,
 }
@@ -118,7 +118,7 @@ impl RunningDepthSearch {
             search.trials.len() as u32
         };
         if !promised {
-            // No depth gains anything.
+            // This assumes that no depth increases the throughput.
             return trials(max);
         }
         let doubled = std::iter::successors(Some(from), |depth| depth.checked_mul(2));

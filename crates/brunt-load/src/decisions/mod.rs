@@ -44,37 +44,37 @@ pub fn share(all: u64, worker: u32, workers: u32) -> u64 {
 /// The results of a run.
 #[derive(Debug)]
 pub struct Ran {
-    /// The combined outcome of its workers.
+    /// The combined outcome of the workers.
     pub outcome: Outcome,
     /// The outcome of each job, for a load with several.
     pub jobs: Vec<Outcome>,
-    /// Its prepared resources.
+    /// The load's prepared resources.
     pub prepared: PreparedLoad,
     /// Further results from the load.
     pub finished: Finished,
-    /// Its rounds, if it was to end in a steady state.
+    /// The run's rounds, if it was supposed to end in a steady state.
     pub steady: Option<SteadyRounds>,
 }
 
-/// A run of an experiment: the decisions along the way, and the run that counts.
+/// A run of an experiment: what was decided before it, and the run that is reported.
 #[derive(Debug)]
 pub struct Measured {
-    /// The outcome of the run. After a rate search, that of the trial at the highest rate within the limit, or of the
-    /// last trial if none was.
+    /// The outcome of the reported run. After a rate search, this is the trial at the highest rate within the limit,
+    /// or the last trial if no rate was.
     pub outcome: Outcome,
     /// The outcome of each job, for a load with several; empty if interrupted before the run began.
     pub jobs: Vec<Outcome>,
     /// Further results from the load; empty if interrupted before the run began.
     pub finished: Finished,
-    /// The highest rate within the limit of a rate search.
+    /// The highest rate within the limit, after a rate search that found one.
     pub rate_found: Option<f64>,
-    /// Index of the rate search's trial that the run is, from 0; 0 without a search.
+    /// Which of the rate search's trials is reported, from 0; 0 without a search.
     pub trial: u32,
     /// The queue depth, either found now or already known.
     pub depth: Option<DepthChoice>,
-    /// Its prepared resources; `None` if interrupted before the run began.
+    /// The load's prepared resources; `None` if interrupted before the run began.
     pub prepared: Option<PreparedLoad>,
-    /// Its rounds, if it was to end in a steady state.
+    /// The run's rounds, if it was supposed to end in a steady state.
     pub steady: Option<SteadyRounds>,
 }
 
@@ -83,7 +83,7 @@ pub struct Measured {
 pub struct RateTried {
     /// Requests per second.
     pub rate: f64,
-    /// True if it stayed within the limit.
+    /// True if the trial stayed within the limit.
     pub kept: bool,
     /// The run.
     pub ran: Ran,
@@ -115,7 +115,8 @@ pub fn run(
 ) -> Result<Ran, LoadError> {
     let info = load.info();
     if matches!(info.pace, Pace::Search(_)) && order.rate.is_none() {
-        let what = "a rate search is many runs; it cannot be one".to_string();
+        let what =
+            "a rate search consists of several runs, so it cannot be executed as one".to_string();
         return Err(WorkloadError {
             key: "arrival",
             what,
@@ -145,7 +146,7 @@ pub fn run(
 /// searches for the rate if the load requests that.
 ///
 /// # Errors
-/// As for [`run`].
+/// The errors of [`run`].
 pub fn measure(
     load: &dyn Load,
     on: &LoadTarget,
@@ -235,9 +236,9 @@ impl Measured {
 /// The rings of a load's runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RingChoices {
-    /// Their engine; `None` if the load leaves it to its hosts, or has no rings.
+    /// The engine; `None` if the load leaves it to its hosts, or has no rings.
     pub engine: Option<EngineChoice>,
-    /// Their mode; `None` for a load without rings.
+    /// The ring mode; `None` for a load without rings.
     pub ring: Option<RingChoice>,
 }
 
@@ -252,7 +253,7 @@ pub fn settle(
     seed: u64,
     stop: &AtomicBool,
 ) -> Result<Option<RingChoices>, LoadError> {
-    // Its workers end as soon as they are ready: only the choice matters here.
+    // The workers are stopped as soon as they are ready: only the choice matters here.
     let (messages, inbox) = MessageSender::new();
     match load.prepare(on, &RunOrder::alone(seed), messages, stop) {
         Ok((PreparedLoad { engine, ring, .. }, running)) => {
@@ -298,7 +299,7 @@ pub fn search_time_min(info: &LoadInfo) -> Duration {
 /// writes.
 ///
 /// # Errors
-/// As for [`run`].
+/// The errors of [`run`].
 pub fn find_depth(
     load: &dyn Load,
     on: &LoadTarget,
@@ -336,7 +337,7 @@ pub fn find_depth(
 /// length. An interrupted search has no answer, and its last trial is the one that was cut short.
 ///
 /// # Errors
-/// As for [`run`].
+/// The errors of [`run`].
 pub fn find_rate(
     load: &dyn Load,
     on: &LoadTarget,

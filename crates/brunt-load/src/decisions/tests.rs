@@ -226,7 +226,7 @@ fn a_depth_search_finds_the_servers_of_an_array() {
     panic!("{said}");
 }
 
-/// One server of 5 ms answers within 23 ms if at most four requests are outstanding.
+/// One server with a service time of 5 ms answers within 23 ms if at most four requests are outstanding.
 #[test]
 fn a_depth_search_keeps_a_latency_limit() {
     let search = |limit: u64| {
@@ -266,7 +266,7 @@ fn a_depth_search_keeps_a_latency_limit() {
     let none = search(1);
     assert_eq!(none.queue_depth, 1);
     assert!(
-        none.describe().contains("no depth keeps the limit"),
+        none.describe().contains("no depth stays within the limit"),
         "{}",
         none.describe()
     );
@@ -304,8 +304,8 @@ fn a_rate_search_ends_at_what_the_device_can_do() {
         .unwrap()
     };
     let found = search(Duration::from_millis(100));
-    // Fifty per second is the maximum for one server with 20 ms; in a short trial at a higher rate the queue stays
-    // short.
+    // Fifty requests per second is the maximum for one server with 20 ms; in a short trial at a higher rate, the
+    // queue stays short.
     assert!(
         found
             .rate_found

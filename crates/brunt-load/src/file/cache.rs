@@ -109,7 +109,7 @@ mod tests {
         assert!(memory_bytes() > 1 << 20);
     }
 
-    /// Guests are recognized; emulated CPUs have their own names.
+    /// Virtual machines are recognized; emulated CPUs have their own names.
     #[test]
     fn virtual_machines_are_recognized() {
         let text = |flags: &str| {

@@ -25,10 +25,10 @@ use crate::load::{
     RunningLoad, WorkloadError,
 };
 
-/// Its name in [`crate::LOADS`].
+/// The load's name in [`crate::LOADS`].
 pub const KIND: &str = "file";
 
-/// Its entry in that table.
+/// The load's entry in [`crate::LOADS`].
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "Bonnie's phases on a mounted file system: characters, blocks, seeks and names",
@@ -200,7 +200,7 @@ impl Load for FileLoad {
                 1
             },
             interval: settings.interval.0,
-            // It only writes to files that it created itself.
+            // The load only writes to files that it created itself.
             ..LoadInfo::default()
         }
     }
@@ -292,7 +292,7 @@ impl HostedLoad for FileLoad {
         }
     }
 
-    /// A single thread reports for all.
+    /// A single thread reports for all threads of a phase.
     fn reporters(&self) -> u32 {
         1
     }

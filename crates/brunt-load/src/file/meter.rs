@@ -20,7 +20,7 @@ pub(crate) struct PhaseMeter<'a> {
     /// Zero means that everything is reported at the end.
     interval: Duration,
     begin: Nanos,
-    /// When it was ready to start, which may be later than `begin`.
+    /// When the phase was ready to start, which may be later than `begin`.
     began: Nanos,
     last: Nanos,
     open: Interval,

@@ -44,7 +44,7 @@ const FILL_BYTES: usize = 1 << 20;
 /// Why a phase failed or could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum FileSystemError {
-    /// The operating system refused.
+    /// A system call failed.
     #[error("{}: cannot {what}: {source}", path.display())]
     Os {
         /// The directory.
@@ -216,7 +216,7 @@ impl FileSystem {
         ))
     }
 
-    /// Closes it and removes everything that it created.
+    /// Closes the folder and removes everything that was created in it.
     ///
     /// # Errors
     /// Something could not be removed, or another process put a file into our folder, in which case the folder stays.
@@ -617,7 +617,7 @@ fn make_file(folder: &Path, direct: bool) -> io::Result<File> {
         .create_new(true)
         .custom_flags(flags)
         .open(&path);
-    // Some file systems create the file before they refuse O_DIRECT, so always unlink it.
+    // Some file systems create the file before they reject O_DIRECT, so always unlink it.
     match (file, std::fs::remove_file(&path)) {
         (Err(error), _) | (Ok(_), Err(error)) => Err(error),
         (Ok(file), Ok(())) => Ok(file),

@@ -15,7 +15,7 @@ use crate::commands::Commands;
 #[derive(Debug)]
 pub(super) struct Names {
     folder: File,
-    /// Which of them exist.
+    /// Which of the files exist.
     there: Vec<bool>,
     count: u64,
 }
@@ -59,7 +59,7 @@ impl Names {
         Ok(true)
     }
 
-    /// Flushes the folder's own entries to the medium.
+    /// Flushes the folder's entries to the medium.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.folder.sync_all()
     }

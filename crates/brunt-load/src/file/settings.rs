@@ -18,10 +18,11 @@ pub const FILES_MAX: u64 = 10_000_000;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileSystemLoad {
-    /// Directory on the file system to measure. All files are created in a new folder inside it.
+    /// Directory on the file system to measure. All files are created in a new folder inside this directory.
     pub directory: PathBuf,
-    /// Hosts to run it on, all at once: names of `[hosts.NAME]` with `ssh` or `agent`, or hosts of the lab. Each runs whole
-    /// phases in its own `directory`, with its own files. Default: the machine that runs the experiment.
+    /// Hosts that run the phases, all at the same time: names of `[hosts.NAME]` with `ssh` or `agent`, or lab hosts.
+    /// Each host runs whole phases in its own `directory`, with its own files. Default: the machine that runs the
+    /// experiment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// Phases to run, each a point of the experiment; default: all.
@@ -122,7 +123,7 @@ impl FilePhase {
         FilePhase::UnlinkRandom,
     ];
 
-    /// Returns its name in experiment files.
+    /// Returns the phase's name in experiment files.
     pub fn name(self) -> &'static str {
         match self {
             FilePhase::WriteCharacters => "write-characters",
@@ -140,12 +141,12 @@ impl FilePhase {
         }
     }
 
-    /// Returns true if it uses the data file rather than file names.
+    /// Returns true if the phase uses the data file rather than file names.
     pub fn uses_file(self) -> bool {
         self <= FilePhase::Seeks
     }
 
-    /// Returns true if it changes something.
+    /// Returns true if the phase changes something.
     pub fn writes(self) -> bool {
         use FilePhase::{ReadBlocks, ReadCharacters, StatRandom, StatSequential};
         !matches!(
@@ -154,7 +155,7 @@ impl FilePhase {
         )
     }
 
-    /// Returns the kinds of its requests, in the order of their figures.
+    /// Returns the kinds of the phase's requests, in the order of their figures.
     pub fn kinds(self) -> &'static [OpKind] {
         match self {
             FilePhase::WriteCharacters | FilePhase::WriteBlocks | FilePhase::Rewrite => {

@@ -1,7 +1,8 @@
 //! Metadata operations in a folder of an NFS server, one call at a time, without a kernel mount. Handles of directories
 //! are kept, as a kernel keeps them in its cache; items are looked up by name each time.
 //!
-//! The rule: a call that a broken connection left unanswered has failed, and is never repeated: it may have been executed.
+//! The rule: a call that a broken connection left unanswered counts as failed, and is never repeated: it may have
+//! been executed.
 
 use std::io;
 
@@ -16,7 +17,7 @@ use crate::nfs::tree::{NfsTreeError, OwnedHandle, TreeMaker};
 
 /// Size of a reply that lists a directory.
 const LIST_BYTES: u32 = 32 << 10;
-/// System calls of one NFS call: twice two that set the socket's time limits, one that sends and one that receives.
+/// System calls of one NFS call: a send and a receive, each after two that set the socket's time limits.
 const SYSTEM_CALLS: u64 = 6;
 
 /// A folder of an NFS server.
@@ -185,7 +186,7 @@ impl MetadataPlace for Export<'_> {
         if has_attributes {
             return Ok(());
         }
-        // They are optional in the reply (RFC 1813, 3.3.3).
+        // The attributes are optional in the reply (RFC 1813, 3.3.3).
         let object = handle.as_handle();
         self.call(|maker| maker.call(&Args::Getattr { object }).map(|_| ()))
     }

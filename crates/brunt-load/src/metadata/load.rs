@@ -33,10 +33,10 @@ use crate::load::{
 };
 use crate::nfs::load::folder;
 
-/// Its name in [`crate::LOADS`].
+/// The load's name in [`crate::LOADS`].
 pub const KIND: &str = "metadata";
 
-/// Its entry in that table.
+/// The load's entry in [`crate::LOADS`].
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "metadata operations like mdtest's, on a mounted file system or NFS: create, stat, list, read, remove, and PostMark's transactions",
@@ -124,7 +124,7 @@ impl LoadEntry for MetadataSettings {
     }
 }
 
-/// Where the operations go.
+/// Where the load's operations go.
 #[derive(Clone)]
 enum OpenPlace {
     Mounted(PathBuf),
@@ -208,7 +208,8 @@ impl Shared {
             let backend = open_url_with(&settings.directory, brunt_nfs::BACKENDS, false);
             let backend = backend.map_err(own)?;
             if folder(backend.as_ref())?.info().read_only {
-                let what = "it is opened read-only, but files are created there".to_string();
+                let what =
+                    "the target is opened read-only, but files are created there".to_string();
                 return Err(WorkloadError {
                     key: "directory",
                     what,
@@ -247,7 +248,7 @@ impl Shared {
                 "/"
             };
             let (directory, tree) = (&settings.directory, &self.tree);
-            notes.push(format!("its directory stays: {directory}{join}{tree}"));
+            notes.push(format!("the directory stays: {directory}{join}{tree}"));
         }
         notes
     }
@@ -300,7 +301,7 @@ impl Shared {
     }
 }
 
-/// Work that is the same in any place.
+/// Work that is the same for mounted file systems and NFS.
 trait WithPlace<T> {
     fn on<P: MetadataPlace>(self, place: P) -> Result<T, LoadError>;
 }
@@ -419,7 +420,7 @@ impl Load for MetadataLoad {
             kinds: settings.kinds(self.phase).to_vec(),
             workers: settings.workers,
             interval: settings.interval.0,
-            // It only writes to files that it created itself.
+            // The load only writes to files that it created itself.
             ..LoadInfo::default()
         }
     }
@@ -437,7 +438,7 @@ impl Load for MetadataLoad {
             None => String::new(),
         };
         format!(
-            "{}, {directories} directories {whose}, {} items of each worker in each{}{files}",
+            "{}, {directories} directories {whose}, {} items per worker in each{}{files}",
             self.phase.name().replace('-', " "),
             settings.items,
             if settings.leaf_only {

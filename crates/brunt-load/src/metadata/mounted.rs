@@ -111,7 +111,7 @@ impl MetadataPlace for Mounted<'_> {
     fn read(&mut self, at: &PathBuf, name: &str, buf: &mut [u8]) -> PlaceResult<u64> {
         let read = File::open(at.join(name)).and_then(|mut file| read_all(&mut file, buf));
         let calls = read.as_ref().map_or(0, |(_, calls)| *calls);
-        // open and close, too.
+        // Plus two calls for open and close.
         self.made(calls + 2, read).map(|(bytes, _)| bytes)
     }
 

@@ -19,12 +19,12 @@ pub(super) enum NameErrorKind {
 /// Why an operation failed.
 #[derive(Debug)]
 pub(super) enum PlaceError {
-    /// The next operation may succeed.
+    /// One operation failed; the next one may succeed.
     Failed {
         kind: NameErrorKind,
         error: DeviceError,
     },
-    /// So will all others.
+    /// The file system is unusable: all further operations would fail.
     Lost(Box<dyn Error + Send + Sync>),
     /// The run was stopped.
     Stopped,
@@ -40,9 +40,9 @@ pub(super) type PlaceResult<T> = Result<T, PlaceError>;
 
 /// A file system as one worker uses it.
 pub(super) trait MetadataPlace {
-    /// A directory that exists.
+    /// A handle to an existing directory.
     type Directory: Clone;
-    /// An open file.
+    /// A handle to an open file.
     type File;
 
     /// The user's directory.
@@ -81,6 +81,6 @@ pub(super) trait MetadataPlace {
     /// Lists a directory; returns the number of its entries, without `.` and `..`.
     fn list(&mut self, at: &Self::Directory) -> PlaceResult<u64>;
 
-    /// Number of system calls since the last time that this was called.
+    /// Returns the number of system calls since the previous call of this method.
     fn take_calls(&mut self) -> u64;
 }

@@ -13,9 +13,9 @@ use crate::block::workload::{WORKERS_MAX, check_hosts};
 use crate::file_sizes::FileSizes;
 use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError, wrong};
 
-/// Maximum directories of a tree: each has a handle in memory for each worker.
+/// Maximum directories in a tree: each worker keeps a handle of each directory in memory.
 const DIRECTORIES_MAX: u32 = 1 << 20;
-/// Maximum items of a worker.
+/// Maximum items per worker.
 const ITEMS_MAX: u64 = 1 << 24;
 /// Maximum size of a file, which is held in memory.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -29,12 +29,13 @@ pub struct MetadataSettings {
     /// Mounted directory, or folder of an NFS server that Brunt uses without a kernel mount:
     /// `nfs://server/export/folder/`, with the options of device URLs. Everything is created in a new directory there.
     pub directory: String,
-    /// Hosts to run it on, all at once: names of `[hosts.NAME]` with `ssh` or `agent`, or hosts of the lab. Each has as many
-    /// `workers`, and all use the same new directory, which has to be on the same file system. Default: the machine that
-    /// runs the experiment.
+    /// Hosts that run the load, all at the same time: names of `[hosts.NAME]` with `ssh` or `agent`, or lab hosts.
+    /// Each runs the same number of `workers`, and all use the same new directory, which has to be on the same file
+    /// system. Default: the machine that runs the experiment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// Workers of each host: mdtest's tasks. Each performs one operation at a time; on NFS, each has a connection.
+    /// Workers per host; mdtest calls them tasks. Each performs one operation at a time; on NFS, each has a
+    /// connection.
     #[serde(default = "one")]
     pub workers: u32,
     /// Phases to run, each a point of the experiment; default: all. A phase prepares what it needs without measuring it.
@@ -46,7 +47,7 @@ pub struct MetadataSettings {
     /// Subdirectories of each directory (mdtest -b).
     #[serde(default = "one")]
     pub branch: u32,
-    /// Items (files or directories) of each worker in each directory (mdtest -I).
+    /// Items (files or directories) per worker in each directory (mdtest -I).
     #[serde(default = "thousand")]
     pub items: u32,
     /// Only directories of the deepest level have items (mdtest -L).
@@ -58,11 +59,12 @@ pub struct MetadataSettings {
     /// Order in which items are looked up and read.
     #[serde(default)]
     pub order: MetadataOrder,
-    /// Size of the files, or sizes like those of `blocks`, from which each file's is drawn (mdtest -w and -e). Default:
-    /// empty files, and no phase `file-read`.
+    /// Size of the files: one size, or a distribution written like `blocks`, from which each file's size is drawn
+    /// (mdtest -w and -e). Default: empty files, and no phase `file-read`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_size: Option<FileSizes>,
-    /// Makes each new file stable before it is closed (mdtest -y): by fsync(2), or by COMMIT. Appended files, too.
+    /// Makes each new file stable before it is closed (mdtest -y): by fsync(2), or by COMMIT. This includes files
+    /// that are appended to.
     #[serde(default)]
     pub fsync: bool,
     /// Phase `transactions`, as in PostMark. Default: no such phase.
@@ -79,15 +81,15 @@ pub struct MetadataSettings {
     pub interval: Span,
 }
 
-/// Transactions as in PostMark: each reads a file as a whole or appends to it, and creates or removes a file. Files are
-/// chosen at random from those that the worker has at that time; the first are its items.
+/// Transactions as in PostMark: each reads a file as a whole or appends to it, and creates or removes a file. Files
+/// are chosen at random from those that the worker has at that time; initially, these are its items.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MetadataTransactions {
-    /// Transactions of each worker in a run.
+    /// Transactions per worker in a run.
     pub count: u32,
-    /// Share of transactions that read, 0 to 1; the others append, up to the largest `file_size`, and leave a file alone
-    /// that is as large.
+    /// Share of transactions that read, 0 to 1; the others append, up to the largest `file_size`; files that have
+    /// reached that size are left unchanged.
     #[serde(default = "half")]
     pub read: f64,
     /// Share of transactions that create a file, 0 to 1; the others remove one.
@@ -110,10 +112,10 @@ pub enum MetadataTrees {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MetadataOrder {
-    /// As they were created.
+    /// In the order of their creation.
     #[default]
     Sequential,
-    /// Each once, in a random order that follows from the seed (mdtest -R).
+    /// Each once, in a random order that depends on the seed (mdtest -R).
     Random,
 }
 
@@ -127,20 +129,20 @@ pub enum MetadataPhase {
     TreeCreation,
     /// Creates directories as items.
     DirectoryCreation,
-    /// Looks them up (stat).
+    /// Looks the directories up (stat).
     DirectoryStat,
     /// Removes them.
     DirectoryRemoval,
     /// Creates files, and writes their data if `file_size` is set.
     FileCreation,
-    /// Looks them up (stat).
+    /// Looks the files up (stat).
     FileStat,
-    /// Opens and reads them.
+    /// Opens and reads the files.
     FileRead,
-    /// Lists each directory of the tree, with the files in it (not in mdtest).
+    /// Lists each directory of the tree, including its files (not in mdtest).
     Readdir,
-    /// Reads, appends to, creates and removes files at random, as `transactions` says (not in mdtest). It starts with all
-    /// files as `file-creation` makes them.
+    /// Reads, appends to, creates and removes files at random, as specified in `transactions` (not in mdtest). This
+    /// phase starts with all files as `file-creation` leaves them.
     Transactions,
     /// Removes the files.
     FileRemoval,
@@ -164,7 +166,7 @@ impl MetadataPhase {
         MetadataPhase::TreeRemoval,
     ];
 
-    /// Returns its name in experiment files: mdtest's, in lower case with hyphens.
+    /// Returns the phase's name in experiment files: mdtest's, in lower case with hyphens.
     pub fn name(self) -> &'static str {
         match self {
             MetadataPhase::TreeCreation => "tree-creation",
@@ -193,7 +195,7 @@ impl MetadataSettings {
         }
     }
 
-    /// Returns true if it is in a folder of an NFS server.
+    /// Returns true if the load runs in a folder of an NFS server.
     pub(super) fn is_nfs(&self) -> bool {
         self.directory.starts_with(NFS_PREFIX)
     }
@@ -286,15 +288,12 @@ impl MetadataSettings {
             wrong("phases", "write at least one phase, and each once")?;
         }
         if self.file_size.is_none() && self.runs().contains(&MetadataPhase::FileRead) {
-            wrong(
-                "phases",
-                "file-read needs files with data; write file_size, too",
-            )?;
+            wrong("phases", "file-read needs files with data; add file_size")?;
         }
         if self.transactions.is_none() && self.runs().contains(&MetadataPhase::Transactions) {
             wrong(
                 "phases",
-                "how many transactions? Write transactions = { count = 500 }, too",
+                "the phase transactions needs their number; add transactions = { count = 500 }",
             )?;
         }
         Ok(())
@@ -319,13 +318,13 @@ impl MetadataSettings {
             }
         }
         if !self.runs().contains(&MetadataPhase::Transactions) {
-            wrong(key, "phases omits the phase transactions; add it")?;
+            wrong(key, "phases lacks the phase transactions; add it")?;
         }
         match &self.file_size {
-            None => wrong(key, "they need files with data; write file_size, too"),
+            None => wrong(key, "transactions need files with data; add file_size"),
             Some(sizes) if read < 1.0 && !sizes.varies() => wrong(
                 key,
-                "files of one size can't grow by appending; write a file_size with several, or read = 1",
+                "files of one size can't grow by appending; write a file_size with several sizes, or read = 1",
             ),
             Some(_) => Ok(()),
         }
@@ -351,7 +350,7 @@ impl MetadataSettings {
         let items = self.shape().item_numbers();
         if items.end - items.start > ITEMS_MAX {
             let what = format!(
-                "{} items of each worker in {directories} directories; at most {ITEMS_MAX}",
+                "{} items per worker in {directories} directories; at most {ITEMS_MAX}",
                 items.end - items.start
             );
             return wrong("items", what);

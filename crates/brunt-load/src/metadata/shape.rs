@@ -1,5 +1,5 @@
-//! The shape of a tree, with mdtest's numbers: the top directory is 0, and directory `d` contains directories
-//! `d * branch + 1` to `d * branch + branch`. The items of directory `d` have the numbers from `d * items` on.
+//! The shape of a tree, with mdtest's numbers: the top directory is 0, and directory `d` contains directories `d *
+//! branch + 1` to `d * branch + branch`. The items of directory `d` are numbered from `d * items`.
 //!
 //! The rule: numbers depend on the shape alone, so all workers and hosts agree on them.
 
@@ -12,7 +12,7 @@ pub(super) struct TreeShape {
     pub(super) depth: u32,
     /// Subdirectories of each directory.
     pub(super) branch: u32,
-    /// Items of each worker in each directory that has any.
+    /// Items per worker in each directory that has any.
     pub(super) items: u32,
     /// Only directories of the deepest level have items.
     pub(super) leaf_only: bool,

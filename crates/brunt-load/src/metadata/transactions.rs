@@ -10,7 +10,8 @@ use super::settings::MetadataTransactions;
 use super::walker::{ItemKind, Presence, Walker};
 use crate::file::meter::PhaseMeter;
 
-/// Kinds of the phase's requests, in the order of their figures; creation has the first two in every phase.
+/// Kinds of the phase's requests, in the order of their figures; the phases that create files start with the same
+/// two.
 pub(super) const KINDS: &[OpKind] = &[OpKind::Create, OpKind::Write, OpKind::Read, OpKind::Remove];
 const READ: usize = 2;
 const REMOVE: usize = 3;
@@ -23,7 +24,7 @@ struct PoolFile {
 }
 
 impl<P: MetadataPlace> Walker<'_, P> {
-    /// Runs the prepared phase until it is done or stopped. Choices follow from the seed.
+    /// Runs the prepared phase until it is done or stopped. Choices depend only on the seed.
     pub(super) fn transact(&mut self, seed: u64, meter: &mut PhaseMeter<'_>) -> PlaceResult<()> {
         let settings = self.job.settings.transactions;
         let MetadataTransactions {
@@ -67,8 +68,8 @@ impl<P: MetadataPlace> Walker<'_, P> {
         self.read_file(&at, file.len, READ, meter)
     }
 
-    /// Appends up to the largest size; a file that is as large stays as it is. One that could not be appended to is not
-    /// used again.
+    /// Appends up to the largest size; a file of that size is left unchanged. A file that could not be appended to is
+    /// not used again.
     fn append_to(
         &mut self,
         pool: &mut Vec<PoolFile>,
@@ -204,7 +205,7 @@ mod tests {
         assert!(!place.join("t/mdtest_tree.0").exists());
     }
 
-    /// Removals alone empty the pool, and then nothing is left to do.
+    /// Transactions that only remove files empty the pool, and then nothing is left to do.
     #[test]
     fn an_empty_pool_ends_reads_and_removals() {
         let scratch = tempfile::tempdir().unwrap();

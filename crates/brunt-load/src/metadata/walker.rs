@@ -1,7 +1,7 @@
 //! One worker of a metadata load: prepares a phase, runs it, and removes what it created.
 //!
-//! Several workers, on several hosts, prepare a shared tree at the same time without coordination: an existing
-//! directory is used, and one that another worker has removed, or is still filling, is left alone.
+//! Several workers, on several hosts, prepare a shared tree at the same time without coordination: they use a
+//! directory that already exists, and ignore one that another worker has removed or is still filling.
 //!
 //! The rule: the state of each item is kept across runs, and an operation that failed leaves it unknown.
 
@@ -21,21 +21,21 @@ use crate::file_sizes::FileSizeSampler;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     Absent,
-    /// As this load creates it.
+    /// It exists as this load creates it.
     Present,
-    /// It may exist, and if so, may differ.
+    /// It may or may not exist, and may differ from what this load creates.
     Unknown,
 }
 
 /// What a worker has created, kept across runs.
 #[derive(Debug, Default)]
 pub(super) struct WorkerNames {
-    /// Those beyond the shape's items are created by transactions.
+    /// Items beyond the shape's are created by transactions.
     pub(super) files: Vec<Presence>,
     directories: Vec<Presence>,
     /// Whether the tree may exist.
     has_tree: bool,
-    /// Its number among the workers of all hosts.
+    /// The worker's number, counted across all hosts.
     pub(super) rank: u32,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Walker<'a, P: MetadataPlace> {
     sizes: Option<FileSizeSampler>,
     /// The load's directory.
     base: Option<P::Directory>,
-    /// The tree's directories, as far as they exist.
+    /// The tree's directories, where they exist.
     directories: Vec<Option<P::Directory>>,
     /// Data of the longest file.
     pub(super) data: Vec<u8>,
@@ -205,7 +205,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         Ok(())
     }
 
-    /// Removes the tree's directories, as far as other workers' items allow it.
+    /// Removes the tree's directories, unless they still have items of other workers.
     fn remove_tree(&mut self) -> PlaceResult<()> {
         let is_shared = self.job.settings.trees == MetadataTrees::Shared;
         for directory in (0..self.directories.len() as u32).rev() {
@@ -332,7 +332,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         Ok(())
     }
 
-    /// The number of an item and its directory; its name is in `text` afterwards.
+    /// Returns the number of an item and its directory; leaves the item's name in `text`.
     pub(super) fn locate(&mut self, kind: ItemKind, index: usize) -> (u64, P::Directory) {
         let item = self.shape.item_numbers().start + index as u64;
         self.item_name(kind, item);
@@ -397,7 +397,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         Ok(())
     }
 
-    /// Creates or removes items of a kind until all exist, or none. What transactions created is removed.
+    /// Creates or removes items of a kind until all exist, or none. Items that transactions created are removed.
     fn settle(&mut self, kind: ItemKind, wanted: bool) -> PlaceResult<()> {
         let Range { start: first, end } = self.shape.item_numbers();
         let items = (end - first) as usize;
@@ -521,7 +521,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         order
     }
 
-    /// The directory in which a directory of the tree is, if it exists.
+    /// The parent of one of the tree's directories, if it exists.
     fn parent(&self, directory: u32) -> Option<P::Directory> {
         match self.shape.parent_of(directory) {
             None => self.base.clone(),
@@ -568,7 +568,7 @@ fn make_or_open<P: MetadataPlace>(
     }
 }
 
-/// Counts an operation that failed; an error if all others will fail, too.
+/// Counts a failed operation; returns an error if all further operations will fail, too.
 fn failed(meter: &mut PhaseMeter<'_>, slot: usize, error: PlaceError) -> PlaceResult<()> {
     match error {
         PlaceError::Failed { error, .. } => {
@@ -579,7 +579,7 @@ fn failed(meter: &mut PhaseMeter<'_>, slot: usize, error: PlaceError) -> PlaceRe
     }
 }
 
-/// Ignores these errors, and directories that are still in use if others use them.
+/// Ignores errors of these kinds and, in a shared tree, directories that are still in use.
 fn tolerate(result: PlaceResult<()>, kinds: &[NameErrorKind], is_shared: bool) -> PlaceResult<()> {
     let is_fine = |error: &PlaceError| {
         kinds.iter().any(|kind| error.is(*kind)) || is_shared && error.is(NameErrorKind::NotEmpty)
@@ -648,8 +648,8 @@ mod tests {
         outcomes.iter().map(count).collect()
     }
 
-    /// An item that another program removed is a failure, and exists again in the next phase. The last worker to finish
-    /// removes a shared tree.
+    /// An item that another program removed causes a failure, and is created again for the next phase. The last
+    /// worker to finish removes a shared tree.
     #[test]
     fn a_missing_item_is_counted_and_made_again() {
         let scratch = tempfile::tempdir().unwrap();
@@ -680,6 +680,10 @@ mod tests {
         let found = phase(MetadataPhase::FileStat, &|| assert!(file.exists()));
         assert_eq!(counts(&found), [(6, 0), (6, 0)]);
         let made = phase(MetadataPhase::TreeCreation, &|| {});
-        assert_eq!(counts(&made), [(2, 0), (0, 0)], "the first worker makes it");
+        assert_eq!(
+            counts(&made),
+            [(2, 0), (0, 0)],
+            "the first worker creates it"
+        );
     }
 }

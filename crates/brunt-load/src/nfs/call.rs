@@ -1,11 +1,11 @@
-//! The calls of the load, and how each is written into the offset of a request: the device for NFS calls reads it
-//! there ([`NfsTarget`]).
+//! The calls of the load, and how each is encoded in the offset of a request, from which the device for NFS calls
+//! decodes it ([`NfsTarget`]).
 //!
 //! READ and WRITE have an address in the tree: the file's number above the offset in it. Other
 //! calls have a length of 0, so their offset is a code: the operation in the upper bits, then two
 //! numbers of 30 bits.
 //!
-//! The rule: names follow from numbers, and a number is used again only after a billion others.
+//! The rule: names follow from numbers, and a number is reused only after a billion others.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub(super) fn address(file: u64, offset: u64) -> u64 {
     (file * FILE_BYTES_MAX) | offset
 }
 
-/// The file and the offset in it at an address.
+/// The file at an address, and the offset in this file.
 pub(super) fn file_at(address: u64) -> (usize, u64) {
     (
         (address / FILE_BYTES_MAX) as usize,
@@ -72,7 +72,7 @@ pub(super) fn file_at(address: u64) -> (usize, u64) {
     )
 }
 
-/// Appends the name with a number to `out`, which is cleared: `f17`.
+/// Replaces the content of `out` with the name that has this letter and number: `f17`.
 pub(super) fn name(out: &mut Vec<u8>, letter: char, number: u64) {
     out.clear();
     write!(out, "{letter}{number}").expect("a vector takes all bytes");
@@ -223,7 +223,7 @@ impl NfsPlan for NfsTarget {
                 self.change(code, names)
             }
             NfsOp::Read | NfsOp::Write => unreachable!("calls with data have an address"),
-            NfsOp::Lock | NfsOp::Locku => unreachable!("operations on locks are no calls"),
+            NfsOp::Lock | NfsOp::Locku => unreachable!("lock operations aren't sent as such calls"),
         }
     }
 }

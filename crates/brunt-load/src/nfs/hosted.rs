@@ -16,7 +16,7 @@ impl HostedLoad for NfsLoad {
 
     fn for_host(&self, order: &RunOrder) -> OrderedLoad {
         OrderedLoad {
-            // Calls of all operations, including those made in place of others.
+            // Calls of all operations, including those that may replace others.
             kinds: self.info().kinds,
             ..BlockLoad::new(self.workload().clone()).for_host(order)
         }
@@ -41,7 +41,7 @@ impl HostedLoad for NfsLoad {
         self.workload().check_remote()
     }
 
-    /// It uses no other resources.
+    /// The load uses nothing besides its device.
     fn check_allowed(&self, _permit: &dyn Permit) -> Result<(), OpenError> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The keys of a [`Workload`] that makes NFS calls: checked together, and refused where they have no effect.
+//! The keys of a [`Workload`] that makes NFS calls: checked together, and rejected where they have no effect.
 //!
 //! The rule: a key without effect is an error.
 
@@ -9,7 +9,7 @@ use crate::block::workload::Workload;
 use crate::load::{WorkloadError, wrong};
 
 impl Workload {
-    /// Checks the settings of a load of NFS calls, and that it has no conflicting keys.
+    /// Checks the settings of a load that makes NFS calls, and that it has no conflicting keys.
     ///
     /// # Errors
     /// The first invalid key.
@@ -39,14 +39,14 @@ impl Workload {
         if let Some((key, _)) = changed.into_iter().find(|(_, changed)| *changed) {
             wrong(
                 key,
-                "it doesn't apply to NFS calls, which are described by `nfs`; omit it",
+                "this key doesn't apply to NFS calls, which `nfs` describes; omit it",
             )?;
         }
         let moves_data = nfs.mix.read + nfs.mix.write > 0.0;
         if self.blocks != plain.blocks && !moves_data {
             wrong(
                 "blocks",
-                "there are neither reads nor writes in nfs.mix; omit it",
+                "nfs.mix has neither reads nor writes; omit this key",
             )?;
         }
         if self.stop.bytes.is_some() && !moves_data {

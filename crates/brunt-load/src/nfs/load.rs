@@ -32,10 +32,10 @@ use crate::load::{
     RunningLoad, WorkloadError,
 };
 
-/// Its name in [`crate::LOADS`].
+/// The load's name in [`crate::LOADS`].
 pub const KIND: &str = "nfs";
 
-/// Its entry there.
+/// The load's entry in [`crate::LOADS`].
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "calls to an NFS server by a weighted mix, on its own tree",
@@ -59,7 +59,7 @@ pub struct NfsLoad {
     workload: Workload,
     settings: NfsSettings,
     made: Mutex<Option<Made>>,
-    /// Runs so far: each has its own names.
+    /// Number of runs so far; each run uses its own names.
     runs: AtomicU64,
 }
 
@@ -110,7 +110,7 @@ impl NfsLoad {
     /// Creates the load of a workload of NFS calls.
     ///
     /// # Panics
-    /// If the workload has none.
+    /// If the workload has no NFS calls.
     pub fn new(workload: Workload) -> NfsLoad {
         let settings = workload.nfs.clone().expect("a workload of NFS calls");
         NfsLoad {
@@ -142,7 +142,7 @@ impl NfsLoad {
                 return Err(WorkloadError {
                     key: "blocks",
                     what: format!(
-                        "{} is over {}, the longest of the {what} of {}",
+                        "{} is over {}, the limit for {what} of {}",
                         Size(longest),
                         Size(limit.into()),
                         folder.name()
@@ -177,7 +177,7 @@ impl Load for NfsLoad {
 
     fn info(&self) -> LoadInfo {
         LoadInfo {
-            // It only writes to files that it created itself.
+            // The load only writes to files that it created itself.
             writes: false,
             ..BlockLoad::new(self.workload.clone()).info()
         }
@@ -215,7 +215,7 @@ impl Load for NfsLoad {
         }
         let kept = match (self.settings.keep, made.as_ref()) {
             (true, Some(made)) => Some(format!(
-                "its tree stays on the server: {}{}",
+                "the load's tree stays on the server: {}{}",
                 folder.name(),
                 made.tree.name
             )),
@@ -348,7 +348,7 @@ impl WorkerJob for Job {
             source: Box::new(source),
         })?;
         inbox.send(WorkerMessage::Ready);
-        // No start time: the run was abandoned.
+        // There is no start time: the run was abandoned.
         let Ok(start) = started.recv() else {
             return Ok((Outcome::interrupted(), device.health()));
         };

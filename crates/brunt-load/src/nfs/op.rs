@@ -1,4 +1,4 @@
-//! The operations of the load, with the kinds that they are counted as.
+//! The operations of the load, with the kinds that they count as.
 
 use brunt_block::Op;
 use brunt_result::OpKind;
@@ -69,7 +69,7 @@ impl NfsOp {
         }
     }
 
-    /// Returns the kind that it is counted as.
+    /// Returns the kind that the operation counts as.
     pub fn kind(self) -> OpKind {
         match self {
             NfsOp::Getattr => OpKind::GetAttributes,
@@ -91,7 +91,7 @@ impl NfsOp {
         }
     }
 
-    /// Returns the operation of the request that carries it.
+    /// Returns the operation of the block request that represents this call.
     pub(super) fn carrier(self) -> Op {
         match self {
             NfsOp::Read => Op::Read,

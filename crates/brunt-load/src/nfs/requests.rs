@@ -1,7 +1,7 @@
 //! The requests of one worker: draws operations by their weights, and files and names for them.
 //!
-//! The rule: requests follow from the seed alone, never from answers. A request for a name or lock that an earlier one
-//! makes waits until that one has been answered.
+//! The rule: requests depend only on the seed, never on answers. A request that uses a name or lock created by an
+//! earlier request waits until that request has been answered.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,8 @@ use crate::content::{Carried, Content};
 use crate::file_sizes::FileSizeSampler;
 use crate::sequence::{Next, Sequence};
 
-/// Part of the seed of a worker's requests: the generator of block requests and the schedule have the first two.
+/// Part of the seed of a worker's requests: parts 0 and 1 belong to the generator of block requests and to the
+/// schedule.
 const PART: u64 = 2;
 
 /// The names that exist if all requests so far succeed: the oldest first, each with the index of the request that
@@ -46,7 +47,7 @@ impl Names {
         }
     }
 
-    /// A new name, which the request with this index makes.
+    /// A new name, which the request with this index creates.
     fn make(&mut self, index: u64) -> u64 {
         let number = self.next;
         self.next = (self.next + 1) & NUMBER_MAX;
@@ -56,7 +57,7 @@ impl Names {
 }
 
 /// The locks that are held if all requests so far succeed: the oldest first, each with the index of the request that
-/// makes it.
+/// takes it.
 #[derive(Debug)]
 struct Locks {
     held: VecDeque<(u64, u64)>,
@@ -97,9 +98,9 @@ struct NfsRequests {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Drawn {
     planned: Planned,
-    /// It needs the name or lock that this request makes.
+    /// This request takes the name or lock that the drawn one needs.
     after: Option<u64>,
-    /// It makes a name or a lock.
+    /// The drawn request creates a name or takes a lock.
     makes: bool,
 }
 
@@ -230,7 +231,7 @@ pub(super) struct NfsSequence {
     pace: RequestPace,
     is_open: bool,
     start: Nanos,
-    /// A request that waits for a name, and when it was due.
+    /// A request that waits for a name, and its original due time.
     held: Option<(Drawn, Nanos)>,
     /// Requests in flight that make names and locks.
     making: Vec<u64>,
@@ -301,7 +302,7 @@ impl Sequence for NfsSequence {
     }
 }
 
-/// The data of WRITE calls, which follows from the seed and the request.
+/// The data of WRITE calls, which depends on the seed and the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NfsData {
     seed: u64,

@@ -1,4 +1,4 @@
-//! The `nfs` table of a workload: the mix of operations, and the tree on which it works.
+//! The `nfs` table of a workload: the mix of operations, and the tree that they use.
 //!
 //! The rule: every number is checked before anything is created on a server.
 
@@ -11,9 +11,9 @@ use super::op::{NfsOp, OPS};
 use crate::file_sizes::FileSizes;
 use crate::load::{WorkloadError, wrong};
 
-/// Maximum directories of a worker, and files in each of them.
+/// Maximum directories per worker, and files in each of them.
 const COUNT_MAX: u32 = 1 << 20;
-/// Maximum files of a worker: each has a handle in memory.
+/// Maximum files per worker: each has a handle in memory.
 pub(super) const FILES_MAX: u64 = 1 << 22;
 /// Maximum size of a file: with its number, an offset in it then has at most 56 bits ([`super::call::address`]).
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 34;
@@ -28,16 +28,17 @@ pub struct NfsSettings {
     /// readdirplus = 4, create = 2, remove = 2, setattr = 2, commit = 1, readlink = 1, rename = 1, mkdir = 0.5,
     /// rmdir = 0.5 }`.
     pub mix: NfsMix,
-    /// Directories of each worker.
+    /// Directories per worker.
     pub directories: u32,
     /// Files in each directory.
     pub files: u32,
-    /// Size of each file, or sizes like those of `blocks`, from which each file's is drawn. READ and WRITE start at a
-    /// random multiple of their size; a file shorter than that is transferred whole.
+    /// Size of each file: one size, or a distribution written like `blocks`, from which each file's size is drawn.
+    /// READ and WRITE start at a random multiple of their size; a file shorter than that is transferred whole.
     pub file_size: FileSizes,
-    /// Number of files (and of directories) of each worker that CREATE, REMOVE and RENAME (MKDIR
-    /// and RMDIR) begin with. They are in a separate directory, which is new in each run. If no
-    /// file is left, REMOVE and RENAME become CREATE; at twice this number, CREATE becomes REMOVE.
+    /// Number of files, and of directories, per worker at the start of a run, which CREATE, REMOVE and RENAME (MKDIR
+    /// and RMDIR) add to, remove and rename. They are in a separate directory, which is new in each run. If no file
+    /// is left, REMOVE and RENAME become CREATE; at twice this number, CREATE becomes REMOVE; likewise for
+    /// directories.
     pub names: u32,
     /// When a WRITE is complete.
     pub stable: NfsStable,
@@ -63,7 +64,7 @@ impl Default for NfsSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NfsStable {
-    /// When the server has the data; a COMMIT makes it stable.
+    /// When the server has the data; only a COMMIT makes it stable.
     #[default]
     Unstable,
     /// When the data is on stable storage.
@@ -72,7 +73,7 @@ pub enum NfsStable {
     FileSync,
 }
 
-/// Weights of operations: the share of each is its weight divided by their sum. An operation
+/// Weights of operations: each operation's share is its weight divided by the sum of all weights. An operation
 /// without a weight is not used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -116,13 +117,14 @@ pub struct NfsMix {
     /// READDIRPLUS of the first 32 KiB of a directory's entries.
     #[serde(skip_serializing_if = "is_zero")]
     pub readdirplus: f64,
-    /// SETATTR of a file: mode, and the server's time as its time of change.
+    /// SETATTR of a file: sets its mode, and its modification time to the server's time.
     #[serde(skip_serializing_if = "is_zero")]
     pub setattr: f64,
-    /// LOCK of a whole file for writing, one file after the other; only with NFSv4.1. With `names` locks, it becomes LOCKU.
+    /// LOCK of a whole file for writing, one file after the other; only with NFSv4.1. When `names` locks are held, it
+    /// becomes LOCKU.
     #[serde(skip_serializing_if = "is_zero")]
     pub lock: f64,
-    /// LOCKU of the file that was locked first. Without locks, it becomes LOCK.
+    /// LOCKU of the file that was locked first. When no locks are held, it becomes LOCK.
     #[serde(skip_serializing_if = "is_zero")]
     pub locku: f64,
 }
@@ -132,7 +134,7 @@ fn is_zero(weight: &f64) -> bool {
 }
 
 impl NfsMix {
-    /// A file server of home directories: mostly metadata, and more reads than writes.
+    /// A file server for home directories: mostly metadata, and more reads than writes.
     fn general() -> NfsMix {
         NfsMix {
             getattr: 26.0,
@@ -178,7 +180,7 @@ impl NfsMix {
 }
 
 impl NfsSettings {
-    /// Returns true if it makes this operation, or may make it in place of another.
+    /// Returns true if the mix includes this operation, or may use it in place of another.
     pub(crate) fn makes(&self, op: NfsOp) -> bool {
         let weight = |op| self.mix.weight(op) > 0.0;
         weight(op)
@@ -193,23 +195,23 @@ impl NfsSettings {
             }
     }
 
-    /// Returns the kinds of its operations, in the order of their figures.
+    /// Returns the kinds of the mix's operations, in the order of their figures.
     pub(crate) fn kinds(&self) -> Vec<OpKind> {
         let made = OPS.iter().filter(|op| self.makes(**op));
         made.map(|op| op.kind()).collect()
     }
 
-    /// Returns the maximum number of locks of a worker.
+    /// Returns the maximum number of locks per worker.
     pub(super) fn locks_max(&self) -> u64 {
         self.files_of_worker().min(self.names.into())
     }
 
-    /// Returns the number of files of a worker.
+    /// Returns the number of files per worker.
     pub(crate) fn files_of_worker(&self) -> u64 {
         u64::from(self.directories) * u64::from(self.files)
     }
 
-    /// Describes the mix and the tree for people, with the weights in percent.
+    /// Describes the mix and the tree in readable form, with the weights in percent.
     pub(crate) fn describe(&self) -> String {
         let all: f64 = OPS.iter().map(|op| self.mix.weight(*op)).sum();
         let mut made: Vec<NfsOp> = OPS.to_vec();
@@ -229,7 +231,7 @@ impl NfsSettings {
         )
     }
 
-    /// Checks the table on its own.
+    /// Checks the table without regard to the rest of the workload.
     ///
     /// # Errors
     /// The first invalid key.
@@ -261,7 +263,7 @@ impl NfsSettings {
             let files = self.files_of_worker();
             wrong(
                 "nfs.files",
-                format!("{files} files for each worker; at most {FILES_MAX}"),
+                format!("{files} files per worker; at most {FILES_MAX}"),
             )?;
         }
         self.file_size.check("nfs.file_size", FILE_BYTES_MAX)
@@ -281,7 +283,7 @@ mod tests {
             settings.describe(),
             "NFSv3, 75 % GETATTR + 25 % CREATE, 2 directories of 5 files of 4KiB"
         );
-        // With twice the names, CREATE becomes REMOVE.
+        // With twice the initial number of names, CREATE becomes REMOVE.
         let kinds = [OpKind::GetAttributes, OpKind::Create, OpKind::Remove];
         assert_eq!(settings.kinds(), kinds);
     }

@@ -33,11 +33,11 @@ use crate::file_sizes::FileSizeSampler;
 
 /// Maximum length of a handle: NFSv4's (RFC 8881, 3.1); NFSv3's are shorter.
 const HANDLE_BYTES_MAX: usize = FILE_HANDLE_BYTES_MAX as usize;
-/// Size of the WRITE calls that fill files, if the server takes them.
+/// Size of the WRITE calls that fill files, if the server accepts them.
 const FILL_BYTES: u32 = 64 << 10;
 /// Size of a reply that lists a directory.
 const LIST_BYTES: u32 = 32 << 10;
-/// Depth of the tree, and the maximum number of consecutive replies without a name.
+/// Depth of the tree.
 pub(crate) const DEPTH_MAX: u32 = 4;
 const EMPTY_LISTS_MAX: u32 = 16;
 
@@ -47,7 +47,7 @@ pub(crate) enum NfsTreeError {
     /// The server doesn't answer, or broke the protocol.
     #[error(transparent)]
     Server(#[from] NfsConnectError),
-    /// The server refused.
+    /// The server rejected a call.
     #[error(
         "{place}: {operation}: the server returned {}{}",
         .version.status_text(*.status),
@@ -117,20 +117,20 @@ impl OwnedHandle {
     }
 }
 
-/// The part of the tree that belongs to a worker.
+/// A worker's part of the tree.
 #[derive(Debug)]
 pub(crate) struct WorkerTree {
     root: OwnedHandle,
     pub(crate) directories: Vec<OwnedHandle>,
     /// The files of the first directory, then those of the second.
     pub(crate) files: Vec<OwnedHandle>,
-    /// A link for each directory, if they are read.
+    /// One symbolic link per directory, if READLINK is used.
     pub(crate) links: Vec<OwnedHandle>,
     files_of_directory: usize,
 }
 
 impl WorkerTree {
-    /// The directory of a file, and its number there.
+    /// The directory of a file, and the file's number there.
     pub(crate) fn place_of(&self, file: usize) -> (usize, usize) {
         (
             file / self.files_of_directory,
@@ -185,7 +185,7 @@ impl NfsTree {
                 workers: parts.into_iter().map(Arc::new).collect(),
             }),
             Err(error) => {
-                // The reason why it could not be created matters more than why it could not be removed.
+                // The reason why the tree could not be created matters more than an error while removing it.
                 let _ = NfsTree::remove(folder, &name, most(settings, workers, 0), DEPTH_MAX);
                 Err(error)
             }
@@ -485,7 +485,7 @@ impl<'a> TreeMaker<'a> {
             offset += u64::from(moved);
         }
         self.data = data;
-        // So that the server doesn't write it to its disk while the load runs.
+        // This COMMIT keeps the server from writing the data to its disk while the load runs.
         self.call(&Args::Commit {
             file: file.as_handle(),
             offset: 0,

@@ -37,7 +37,7 @@ pub(super) struct ReplayState {
     actions: Arc<ReplayActions>,
     /// The target's handle of each object.
     handles: Vec<OnceCell<OwnedHandle>>,
-    /// The ends of directory listings that later calls continue: cookie and verifier.
+    /// Where directory listings that later calls continue have ended: cookie and verifier.
     cookies: RefCell<HashMap<u32, (u64, u64)>>,
     followed: HashSet<u32>,
     answers: RefCell<HashMap<u32, TargetAnswer>>,
@@ -380,7 +380,7 @@ impl NfsPlan for ReplayCalls {
             moved_bytes: answer.moved,
         };
         state.answers.borrow_mut().insert(index, seen);
-        // A failure that the trace has as well is a success.
+        // A call that failed with the same status in the trace counts as a success.
         answer.status == Status::OK || action.status.is_none_or(|status| status == answer.status)
     }
 }

@@ -11,7 +11,7 @@ use brunt_core::Nanos;
 
 use super::plan::ReplayActions;
 
-/// A device for each client, or for several of them.
+/// A device for one client, or for several of them.
 pub(super) struct ClientDevices {
     devices: Vec<Box<dyn Device>>,
     /// Each client's remaining actions.

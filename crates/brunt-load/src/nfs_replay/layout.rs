@@ -90,7 +90,7 @@ impl TreeLayout {
             unknown: None,
             layout: TreeLayout::default(),
         };
-        // An export with a name is within another one: `/home/user` in `/home`, or any export in the tree of NFSv4.
+        // A named export is within another export: `/home/user` in `/home`, or any export in the tree of NFSv4.
         let is_root = |id: &&u32| {
             let object = &namespace.objects[**id as usize];
             object.is_root && object.links.is_empty()

@@ -1,7 +1,7 @@
-//! The replay of NFS calls as a load, so that an experiment repeats it, injects faults and compares targets. Before
+//! The replay of NFS calls as a load, so that an experiment can repeat it, inject faults and compare targets. Before
 //! each run, the files that the trace needs are created in a separate directory, which is removed afterwards.
 //!
-//! The rule: a run never sees the files of another one.
+//! The rule: a run never sees the files of another run.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,10 +31,10 @@ use crate::load::{
 };
 use crate::replay::settings::{ReplaySettings, ReplayTiming};
 
-/// Its name in [`crate::LOADS`].
+/// The load's name in [`crate::LOADS`].
 pub const KIND: &str = "nfs-replay";
 
-/// Its entry there.
+/// The load's entry in [`crate::LOADS`].
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "the NFS calls of a captured trace with their original timing",
@@ -89,7 +89,7 @@ impl NfsReplayLoad {
     /// Creates the load of a workload that replays NFS calls.
     ///
     /// # Panics
-    /// If the workload doesn't.
+    /// If the workload doesn't replay NFS calls.
     pub fn new(workload: Workload) -> NfsReplayLoad {
         let settings = workload.nfs_replay.clone();
         NfsReplayLoad {
@@ -187,7 +187,7 @@ impl Load for NfsReplayLoad {
             ramp_up: ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0),
             interval: interval.0,
             steady: stop.steady.map(|steady| steady.goal()),
-            // It only writes to files that it created itself.
+            // The replay only writes to files that it created itself.
             writes: false,
             records_requests: *record_requests,
             engine: EngineNeed::of(*engine),
@@ -300,7 +300,7 @@ impl Load for NfsReplayLoad {
     }
 }
 
-/// What the worker of a run shares with the code that waits for it.
+/// State shared by the worker of a run and the code that waits for the run.
 struct RunShared {
     replay: Arc<NfsReplay>,
     backend: Arc<dyn Backend>,
@@ -340,7 +340,7 @@ impl WorkerJob for CallJob {
         let mut post = Post::new(worker, inbox);
         let start = || {
             inbox.send(WorkerMessage::Ready);
-            // No start time: the run was abandoned.
+            // There is no start time: the run was abandoned.
             started.recv().ok()
         };
         let run = (&self.workload, &self.commands);
@@ -363,9 +363,9 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// A replay in progress.
 struct RunningCalls {
-    /// `None` once they have ended.
+    /// `None` once the workers have ended.
     workers: Option<Workers<CallJob>>,
-    /// Whether its files are to be removed.
+    /// Whether the replay's files should be removed.
     removes: bool,
     shared: Arc<RunShared>,
 }

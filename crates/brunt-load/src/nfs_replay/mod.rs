@@ -78,7 +78,7 @@ pub enum NfsReplayError {
     /// The trace can't be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// It has no NFS calls.
+    /// The trace has no NFS calls.
     #[error("{0} has no NFS calls")]
     NoCalls(String),
     /// The target is not a folder of an NFS server.
@@ -86,10 +86,10 @@ pub enum NfsReplayError {
         "{0} is not a folder of an NFS server; name one with a '/' at its end: nfs://server/export/folder/"
     )]
     NotAFolder(String),
-    /// The server doesn't answer, or refused an operation while the tree was created or removed.
+    /// The server doesn't answer, or rejected a call while the tree was created or removed.
     #[error("{0}")]
     Server(Box<dyn std::error::Error + Send + Sync>),
-    /// The user interrupted it while the tree was created.
+    /// The user interrupted the replay while the tree was created.
     #[error(
         "interrupted while files were created on the server; run the same command again to continue"
     )]
@@ -164,7 +164,7 @@ pub struct NfsReplay {
 #[derive(Debug)]
 pub struct NfsPreparedTree {
     tree: PreparedTree,
-    /// The directories, files and links in it.
+    /// The directories, files and links in the tree.
     pub summary: NfsReplayTree,
 }
 
@@ -180,7 +180,7 @@ impl NfsReplay {
     /// Reads a captured trace.
     ///
     /// # Errors
-    /// It can't be read, or has no NFS calls.
+    /// The trace can't be read, or has no NFS calls.
     pub fn read(trace: &Path) -> Result<NfsReplay, NfsReplayError> {
         let read = NfsTrace::read(trace)?;
         if read.calls.is_empty() {
@@ -213,7 +213,7 @@ impl NfsReplay {
         self.actions.actions.len() as u64
     }
 
-    /// The directory of its tree.
+    /// The directory of the replay's tree.
     pub fn tree_name(&self, options: &NfsReplayOptions) -> String {
         let name = options.into.clone();
         let as_traced = options.callers.as_traced();
@@ -224,7 +224,7 @@ impl NfsReplay {
     /// Creates the tree, or checks that an existing one is unchanged.
     ///
     /// # Errors
-    /// The server refused, or the tree's directory has other content.
+    /// The server rejected a call, or the tree's directory has other content.
     pub fn prepare(
         &self,
         folder: &NfsFolder,
@@ -270,7 +270,7 @@ impl NfsReplay {
     /// the tree.
     ///
     /// # Errors
-    /// The server refused, or another replay uses it.
+    /// The server rejected a call, or another replay uses the tree.
     pub fn begin(
         &self,
         folder: &NfsFolder,
@@ -346,7 +346,7 @@ impl NfsReplay {
         })
     }
 
-    /// The kinds of its calls.
+    /// The kinds of the replay's calls.
     fn kinds(&self) -> Vec<OpKind> {
         self.actions.kinds()
     }
@@ -369,7 +369,7 @@ impl NfsReplay {
     /// Removes the tree.
     ///
     /// # Errors
-    /// The server refused, or the tree has more entries than the replay can have created.
+    /// The server rejected a call, or the tree has more entries than the replay can have created.
     pub fn remove(
         &self,
         folder: &NfsFolder,
@@ -523,7 +523,7 @@ impl NfsReplayFidelity {
             miss(
                 drift,
                 [DRIFT_TRUE_MAX, DRIFT_DEGRADED_MAX],
-                format!("it drifted by {:.2} %", drift * 100.0),
+                format!("the replay drifted by {:.2} %", drift * 100.0),
             );
         }
         if self.interrupted {

@@ -41,7 +41,7 @@ pub(super) struct TracedObject {
     pub(super) is_root: bool,
     /// A call of the trace created it.
     pub(super) is_created: bool,
-    /// A call on its handle did not fail with NFS3ERR_STALE.
+    /// A call on one of its handles did not fail with NFS3ERR_STALE.
     pub(super) was_alive: bool,
     /// The directories that contained it before the trace, each with its name there.
     pub(super) links: Vec<(u32, u32)>,
@@ -100,7 +100,7 @@ pub(super) struct Namespace {
 struct NameState {
     /// `None` if it doesn't exist.
     holds: Option<u32>,
-    /// End of the last call that showed this.
+    /// The end of the last call that showed this.
     end_ns: i64,
 }
 

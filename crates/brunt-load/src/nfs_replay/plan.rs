@@ -1,10 +1,10 @@
 //! The calls of a replay in the order of the trace: what each needs, when it is due, and which earlier calls it waits
 //! for.
 //!
-//! A call waits for an earlier one that had ended before it began in the trace, if both refer to the same name, or one
-//! of them creates or removes an object that the other uses. An operation on locks waits for earlier ones that changed
-//! the locks on the file, and one that changes them for those that used them. Calls that ran at the same time don't wait
-//! for each other.
+//! A call waits for an earlier one that had ended before it began in the trace, if both refer to the same name, or
+//! one of them creates or removes an object that the other uses. An operation on locks waits for earlier operations
+//! that changed the locks on the file; one that changes locks also waits for earlier ones that depended on them.
+//! Calls that ran at the same time don't wait for each other.
 //!
 //! The rule: each call of the trace is either in the plan or counted with the reason for leaving it out.
 
@@ -20,11 +20,12 @@ use brunt_wire::nfs::v3::{FileType, NfsTime, Procedure, Status};
 use super::layout::TreeLayout;
 use super::namespace::{CallObjects, NONE, Namespace};
 
-/// A call that removes a name or an object waits for at most this many earlier users of it, the latest ones.
+/// Maximum number of earlier users of a name or object for which a call that removes it waits; these are the latest
+/// users.
 const USERS_MAX: usize = 4096;
 const NOT_SYNC: u32 = 10002;
-/// The rights of ACCESS (RFC 1813, 3.3.4). NFSv4.2 has more, for extended attributes (RFC 8276), which servers refuse in
-/// other versions.
+/// The rights of ACCESS (RFC 1813, 3.3.4). NFSv4.2 has more, for extended attributes (RFC 8276), which servers reject
+/// in other versions.
 const RIGHTS: u32 = 0x3f;
 const NANOS: i64 = 1_000_000_000;
 
@@ -83,9 +84,9 @@ pub(super) struct Action {
     /// When it began and when its reply arrived, relative to the start of the first call.
     pub(super) start_ns: u64,
     pub(super) end_ns: Option<u64>,
-    /// Its client, an index into [`NfsTrace::clients`].
+    /// The client, an index into [`NfsTrace::clients`].
     pub(super) client: u32,
-    /// Its caller, an index into [`ReplayActions::callers`].
+    /// The caller, an index into [`ReplayActions::callers`].
     pub(super) caller: Option<u32>,
     /// NULL for an operation on locks ([`Action::lock`]).
     pub(super) procedure: Procedure,
@@ -107,7 +108,7 @@ pub(super) struct Action {
 }
 
 impl Action {
-    /// The operation on locks that it is, if any.
+    /// The lock operation that the action performs, if any.
     pub(super) fn lock(&self) -> Option<NfsLockOp> {
         match self.detail {
             CallDetail::Lock { op, .. } => Some(op),
@@ -121,7 +122,7 @@ impl Action {
         lock.unwrap_or(self.procedure.name())
     }
 
-    /// The kind that it is counted as.
+    /// The kind that the action counts as.
     pub(super) fn kind(&self) -> OpKind {
         match self.lock() {
             Some(NfsLockOp::Lock) => return OpKind::Lock,
@@ -168,7 +169,7 @@ pub(super) struct ReplayActions {
     pub(super) races: HashSet<u32>,
     /// Calls of the trace that are not replayed, by reason.
     pub(super) left_out: BTreeMap<String, u64>,
-    /// Those among them that a client of a user made.
+    /// Calls in `left_out` that clients made on behalf of their users.
     pub(super) not_replayable: u64,
     /// SETATTR calls sent without their guard (the file's ctime), which would not match on another server.
     pub(super) guards_dropped: u64,
@@ -181,7 +182,7 @@ impl ReplayActions {
         kinds.into_iter().collect()
     }
 
-    /// The actions that this one waits for.
+    /// Returns the actions that this action waits for.
     pub(super) fn waits_of(&self, action: u32) -> &[u32] {
         let at = |index: usize| {
             self.actions
@@ -288,8 +289,8 @@ struct Uses {
 }
 
 impl Uses {
-    /// Records that an action uses a resource, or changes whether it exists. Appends the actions that it has to wait
-    /// for.
+    /// Records that an action uses a resource, or changes whether it exists. Appends the actions that the action has
+    /// to wait for.
     fn add(&mut self, used: Used, changes: bool, me: Ended, start_ns: u64, waits: &mut Vec<u32>) {
         let (histories, races) = (&mut self.histories, &mut self.races);
         let history = histories.entry(used).or_default();
@@ -575,7 +576,8 @@ impl ActionPlanner<'_> {
         }
         waits.sort_unstable();
         waits.dedup();
-        // It never waits for itself, for any handles and times of the trace: that would never end.
+        // Whatever the trace's handles and times are, an action never waits for itself, because it would wait
+        // forever.
         waits.retain(|earlier| *earlier < me);
         self.plan.waits.extend(waits);
     }

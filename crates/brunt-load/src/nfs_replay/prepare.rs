@@ -29,14 +29,14 @@ const FILE_MODE: u32 = 0o644;
 /// Permissions that the replay's own user needs.
 const DIR_OWN: u32 = 0o700;
 const FILE_OWN: u32 = 0o600;
-/// Permissions for everyone where the owner is not known, so that the trace's users are not refused.
+/// Permissions for everyone where the owner is not known, so that the trace's users are not denied access.
 const DIR_ALL: u32 = 0o777;
 const FILE_ALL: u32 = 0o666;
 
 /// How a tree is prepared.
 #[derive(Clone, Debug)]
 pub(super) struct PrepareOptions {
-    /// Name of its directory.
+    /// Name of the tree's directory.
     pub(super) name: String,
     /// Files get their length, but no data.
     pub(super) sparse: bool,
@@ -88,7 +88,7 @@ struct Preparer<'a> {
 /// Creates the tree, or checks the one that exists.
 ///
 /// # Errors
-/// The server refused, or the directory exists with other content.
+/// The server rejected a call, or the directory exists with other content.
 pub(super) fn prepare(
     folder: &NfsFolder,
     layout: &TreeLayout,
@@ -156,7 +156,7 @@ pub(super) fn prepare(
 /// Records in the tree that a replay is about to change it.
 ///
 /// # Errors
-/// The server refused to rename the marker.
+/// The server did not rename the marker.
 pub(super) fn begin(folder: &NfsFolder, tree: &PreparedTree) -> Result<(), NfsReplayError> {
     let mut maker = TreeMaker::new(folder, &|| false)?;
     let states = [TreeState::Prepared, TreeState::Replayed];
@@ -166,7 +166,7 @@ pub(super) fn begin(folder: &NfsFolder, tree: &PreparedTree) -> Result<(), NfsRe
 /// Removes the tree, unless it has more than this many names or levels.
 ///
 /// # Errors
-/// The server refused, or the tree exceeds a limit.
+/// The server rejected a call, or the tree exceeds a limit.
 pub(super) fn remove(
     folder: &NfsFolder,
     name: &str,

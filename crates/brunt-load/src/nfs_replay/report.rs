@@ -12,7 +12,7 @@ use brunt_result::replay::{
 use brunt_result::summary::Latencies;
 use serde::Serialize;
 
-/// Maximum share of statuses that differ in a true and in a degraded replay.
+/// Maximum share of differing statuses in a true replay; [`STATUS_DEGRADED_MAX`] is that in a degraded one.
 pub const STATUS_TRUE_MAX: f64 = 0.001;
 /// See [`STATUS_TRUE_MAX`].
 pub const STATUS_DEGRADED_MAX: f64 = 0.05;
@@ -22,7 +22,7 @@ pub(super) const LEFT_OUT_DEGRADED_MAX: f64 = 0.5;
 /// The tree that was created for a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NfsReplayTree {
-    /// Its directory in the target's folder.
+    /// The tree's directory in the target's folder.
     pub name: String,
     /// Directories.
     pub directories: u64,
@@ -49,11 +49,11 @@ pub struct NfsReplayTree {
 /// Number of late calls, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LateCalls {
-    /// The replay's own thread was busy.
+    /// Late because the replay's own thread was busy.
     pub worker: u64,
-    /// They waited for another call to complete.
+    /// Late because they waited for another call to complete.
     pub dependency: u64,
-    /// Too many calls were outstanding.
+    /// Late because too many calls were outstanding.
     pub depth: u64,
 }
 
@@ -95,7 +95,7 @@ impl NoLocks {
         match self {
             NoLocks::Nfs3 => "NFSv4 LOCK, LOCKT and LOCKU: they have no counterpart in NFSv3",
             NoLocks::Connections => {
-                "NFSv4 LOCK, LOCKT and LOCKU: the target's URL states more than one connection"
+                "NFSv4 LOCK, LOCKT and LOCKU: the target's URL sets more than one connection"
             }
         }
     }
@@ -166,7 +166,7 @@ pub struct StatusDifference {
     pub trace: String,
     /// The target's status.
     pub target: String,
-    /// Why they differ.
+    /// Why the two statuses differ.
     pub cause: StatusCause,
     /// Number of such calls.
     pub calls: u64,
@@ -201,7 +201,7 @@ pub struct NfsReplayFidelity {
     pub failed: BTreeMap<String, u64>,
     /// Operations of the trace that are not in the plan, by reason.
     pub left_out: BTreeMap<String, u64>,
-    /// Their share of the trace's operations.
+    /// Share of the trace's operations that are not in the plan.
     pub left_out_share: f64,
     /// Calls by procedure.
     pub procedures: BTreeMap<String, NfsProcedureCalls>,
@@ -227,7 +227,7 @@ pub struct NfsReplayFidelity {
     pub issue_error: Option<Latencies>,
     /// Drift: how much the delay of calls grew from the first to the last, as a share of the time between them.
     pub drift: Option<f64>,
-    /// The same growth as a time.
+    /// The growth of the delay that `drift` is based on, as a time.
     pub drift_us: Option<f64>,
     /// Number of calls that were sent more than 100 µs late.
     pub late: LateCalls,

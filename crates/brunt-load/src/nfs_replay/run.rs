@@ -1,5 +1,5 @@
-//! Sends the calls of a plan at their times, with a device for each client of the trace, and compares the answers.
-//! The plan is the sequence of a worker like those of other loads: one thread and one ring.
+//! Sends the calls of a plan at their times, with one device per client of the trace, and compares the answers. The
+//! plan is a worker's sequence, as in other loads: one thread and one ring.
 //!
 //! The rule: a call that can't be sent is counted, and no longer delays the calls that wait for it.
 
@@ -38,7 +38,7 @@ use crate::replay::settings::ReplayTiming;
 use crate::replay::spin::SpinTime;
 use crate::sequence::{Next, Sequence};
 
-/// Maximum devices; more clients share them.
+/// Maximum number of devices; further clients share them.
 pub(super) const DEVICES_MAX: usize = 64;
 /// Maximum memory for the data of outstanding calls; if calls are long, fewer are outstanding.
 const BUFFER_BYTES_MAX: u64 = 256 << 20;

@@ -105,7 +105,7 @@ impl<'p> Schedule<'p> {
     }
 
     /// Finds the lane whose call is due first, among those that don't wait; `Err` if all calls have been handed out.
-    /// Records which ones are late because they wait.
+    /// Records which lanes are late because they wait.
     fn earliest(&mut self, now: Nanos) -> Result<Option<(Nanos, usize)>, NextAction> {
         let mut best: Option<(Nanos, usize)> = None;
         let mut is_over = true;

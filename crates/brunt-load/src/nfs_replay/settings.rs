@@ -29,7 +29,7 @@ pub enum NfsCallers {
     /// The user and group of the target's URL.
     #[default]
     Target,
-    /// Those of the trace, where it has AUTH_SYS; files belong to the trace's owners.
+    /// The user and groups of each call in the trace, where it uses AUTH_SYS; files belong to the trace's owners.
     Trace,
 }
 
@@ -38,7 +38,7 @@ impl NfsCallers {
         self == NfsCallers::Trace
     }
 
-    /// Its name on the command line.
+    /// The setting's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             NfsCallers::Target => "target",
@@ -72,11 +72,14 @@ impl Workload {
             ("verify", self.verify.is_some()),
             ("hosts", !self.hosts.is_empty()),
             ("workers", self.workers != plain.workers),
-            // A REMOVE that is repeated fails.
+            // A repeated REMOVE would fail.
             ("retry", self.retry != plain.retry),
         ];
         if let Some((key, _)) = stated.into_iter().find(|(_, stated)| *stated) {
-            wrong(key, "it doesn't apply to replays of NFS calls; omit it")?;
+            wrong(
+                key,
+                "this key doesn't apply to replays of NFS calls; omit it",
+            )?;
         }
         match self.engine {
             Some(EngineSetting::Auto) => {

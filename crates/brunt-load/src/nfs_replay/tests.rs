@@ -260,7 +260,7 @@ fn a_tree_has_what_existed_before_the_trace() {
     );
 }
 
-/// An export within another one has its name there, whichever was mounted first.
+/// An export within another one appears there by its name, whichever was mounted first.
 #[test]
 fn an_export_within_another_one_keeps_its_name() {
     for roots in [[ROOT, 2], [2, ROOT]] {
@@ -301,7 +301,7 @@ fn names_that_are_removed_or_renamed_existed() {
     assert_eq!(layout.only_named, 4, "all but old");
 }
 
-/// Handles without a name get one, and directories come with their known contents.
+/// Objects whose handles have no known name get an invented one, and directories come with their known contents.
 #[test]
 fn names_are_invented_for_unknown_handles() {
     let mut calls = Calls::default();
@@ -381,7 +381,7 @@ fn overlapping_replies_are_no_contradictions() {
         .named(Procedure::Lookup, (ROOT, "f"), 0, Some(2))
         .at(1050, Some(1060))
         .attributes(2, 1, 0)
-        // And after the reply of the REMOVE.
+        // The file is still seen after the reply of the REMOVE.
         .named(Procedure::Remove, (ROOT, "f"), 0, None)
         .at(1200, Some(1210))
         .named(Procedure::Lookup, (ROOT, "f"), 0, Some(2))
@@ -454,7 +454,7 @@ fn listings_name_what_exists() {
     let namespace = Namespace::of(&trace);
     let layout = TreeLayout::of(&trace, &namespace);
     assert_eq!(paths(&layout), ["root/", "root/bare 0", "root/kept 0"]);
-    // The listing that continues waits for the first part; that of an unknown cookie is left out.
+    // A continued listing waits for its first part; one that continues from an unknown cookie is left out.
     let plan = ReplayActions::of(trace, &namespace, &layout);
     assert_eq!((plan.actions.len(), plan.left_out.len()), (3, 1));
     assert!(plan.waits_of(2).contains(&1));
@@ -526,7 +526,7 @@ fn a_directory_is_removed_after_its_files() {
     assert!(removals.iter().all(|one| waits.contains(one)), "{waits:?}");
 }
 
-/// Locks of a file are granted, denied and released in the order of the trace. What was locked before it can't be
+/// Locks of a file are granted, denied and released in the order of the trace. Locks taken before the trace can't be
 /// released.
 #[test]
 fn locks_keep_their_order() {
@@ -590,7 +590,7 @@ fn calls_are_due_at_their_times() {
         sends(schedule.next(Nanos(5000))),
         (0, 5000, LateCause::Worker)
     );
-    // The second waits for the first; the other client continues.
+    // The second call waits for the first; the other client continues.
     assert_eq!(schedule.next(Nanos(5005)), NextAction::At(Nanos(5020)));
     // Two calls end at the same time: all calls that are due by then had to wait.
     schedule.note_late(Nanos(5030), true);

@@ -39,7 +39,7 @@ impl Digest {
         self.count
     }
 
-    /// Formats it for people and files: sum and count.
+    /// Formats the digest for people and files: sum and count.
     pub fn text(&self) -> String {
         format!("{:016x}-{}", self.sum, self.count)
     }

@@ -35,7 +35,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 pub(super) enum RowChange {
     /// Extended to whole blocks of the target.
     Rounded,
-    /// Its device is placed behind another one of the trace.
+    /// Its device is placed after another device of the trace.
     PutBehind,
     /// Wrapped around; its blocks now share addresses with others.
     Wrapped,
@@ -48,7 +48,7 @@ pub(super) enum RowChange {
 }
 
 impl RowChange {
-    /// Describes it for people.
+    /// Describes the change for people.
     pub(super) fn describe(self) -> &'static str {
         match self {
             RowChange::Rounded => "repaired: extended to whole blocks of the target",
@@ -74,22 +74,22 @@ pub(super) struct ReplayRow {
     pub(super) len: u64,
     pub(super) op: Op,
     pub(super) of: RowOrigin,
-    /// Whether it has to be on stable storage before it completes.
+    /// Whether the request has to be on stable storage before it completes.
     pub(super) fua: bool,
-    /// Whether it is a whole request of the trace, or the last piece of one.
+    /// Whether the row is a whole request of the trace, or the last piece of one.
     pub(super) is_last: bool,
-    /// Whether another host sends it.
+    /// Whether another host sends the request.
     pub(super) is_foreign: bool,
-    /// Identifies its content, if known from the trace.
+    /// Identifies the content of the row, if known from the trace.
     pub(super) content: Option<NonZeroU64>,
 }
 
 /// The device and target of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RowOrigin {
-    /// Index of its device among those that have their own figures ([`Survey::listed_index`]).
+    /// Index of the request's device among those that have their own figures ([`Survey::listed_index`]).
     pub(super) device: u8,
-    /// Number of its target.
+    /// Number of the request's target.
     pub(super) target: u16,
 }
 
@@ -274,8 +274,8 @@ impl Feed {
 
 #[cfg(test)]
 impl Feed {
-    /// Creates a feed whose rows are supplied by the caller instead of a reader. It ends when the supplying closure is
-    /// dropped. `patience` is the total time to wait for rows.
+    /// Creates a feed whose rows are supplied by the caller instead of a reader. The feed ends when the supplying
+    /// closure is dropped. `patience` is the total time to wait for rows.
     pub(super) fn by_hand(patience: Duration) -> (impl Fn(Vec<ReplayRow>) + Send, Feed) {
         let (feed, fed) = sync_channel(BATCHES);
         let (empty, _) = sync_channel(BATCHES * 2);
@@ -311,20 +311,20 @@ struct Feeder {
 
 /// Why reading ended early.
 enum Stop {
-    /// The receiver is gone.
+    /// The receiver no longer exists.
     Unwanted,
-    /// A request on a device, or at an address, for which the survey found none.
+    /// The survey found no request on this device or at this address.
     Unknown,
     Failed(WorkloadError),
 }
 
 impl Stop {
-    /// Adds this request's device to the reason.
+    /// Turns [`Stop::Unknown`] into an error that names the device.
     #[cold]
     fn of_device(self, device: &str) -> Stop {
         let Stop::Unknown = self else { return self };
         let what = format!(
-            "it was changed after the start: device {device} has a request where there was none"
+            "it was changed after the start and has a request on device {device} where there was none"
         );
         Stop::Failed(WorkloadError { key: "trace", what })
     }
@@ -471,7 +471,7 @@ impl Feeder {
 }
 
 /// Adds `by` to the count of each way in which a request was changed.
-#[inline(always)] // once per request, from one place
+#[inline(always)] // once per request, from a single call site
 fn count_changes(
     placed: &Placed,
     is_split: bool,

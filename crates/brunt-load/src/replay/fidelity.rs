@@ -226,7 +226,7 @@ impl Reasons {
                 _ => ("were", "they are"),
             };
             let what = format!(
-                "{} {were} overtaken by one on the same blocks; with conflicts = \"hold-back\" {are} not",
+                "{} {were} overtaken by a later one on the same blocks; with conflicts = \"hold-back\" {are} not",
                 counted(fidelity.reordered_overlapping as usize, "request")
             );
             self.say(ReplayVerdict::Degraded, what);
@@ -261,15 +261,18 @@ impl Reasons {
             self.say(ReplayVerdict::NotAReplay, what);
         } else if missing > 0 {
             let what = format!(
-                "the trace was changed after the start: it has {} fewer; for = \"{}\" replays those that it has",
+                "the trace was changed after the start: it has {} fewer; for = \"{}\" replays the remaining ones",
                 counted(missing as usize, "request"),
                 replayed(meter, speed)
             );
             self.say(ReplayVerdict::NotAReplay, what);
         } else if unsent.after_end > 0 {
-            let mut what = format!("it ended after {sent} of {planned} requests of the trace");
+            let mut what =
+                format!("the replay ended after {sent} of {planned} requests of the trace");
             if let Some(time) = needed(meter, sent, planned) {
-                what += &format!("; at this rate it takes stop = {{ time = \"{time}\" }}");
+                what += &format!(
+                    "; at this rate, the whole trace takes stop = {{ time = \"{time}\" }}"
+                );
             }
             self.say(ReplayVerdict::Degraded, what);
         }
@@ -283,7 +286,8 @@ impl Reasons {
                 .beyond(told.requests * u64::from(settings.repeat));
             if beyond > 0 {
                 let what = format!(
-                    "the trace was changed after the start: it has {} more of {}; replay it when nothing writes to it",
+                    "the trace was changed after the start: it has {} more of {}; replay it again \
+                     while nothing writes to the file",
                     counted(beyond as usize, "request"),
                     told.name
                         .as_ref()
@@ -303,7 +307,7 @@ impl Reasons {
             ),
             (
                 unsent.skipped,
-                "due but not sent before the run ended; drain is how long it waits for late requests",
+                "due but not sent before the run ended; drain sets how long to wait for late requests",
             ),
             (
                 unsent.not_taken,
@@ -352,7 +356,7 @@ impl Reasons {
                 false => String::new(),
             };
             let what = format!(
-                "it drifted by {:.2} %, more than {:.1} %{slower}",
+                "the replay drifted by {:.2} %, more than {:.1} %{slower}",
                 drift * 100.0,
                 DRIFT_TRUE_MAX * 100.0
             );
@@ -365,7 +369,7 @@ impl Reasons {
             let causes = [
                 (late.worker, "a busy worker"),
                 (late.reader, "a slow reader of the trace"),
-                (late.device, "a device that did not accept them"),
+                (late.device, "a device that did not accept requests in time"),
                 (late.depth, "a queue that was full (queue_depth)"),
                 (late.conflict, "requests on the same blocks"),
             ];

@@ -1,4 +1,4 @@
-//! The replay keys of a [`Workload`]: collected with their defaults, and refused where they don't belong.
+//! The replay keys of a [`Workload`]: collected with their defaults, and rejected where they don't belong.
 //!
 //! The rule: a key without effect is an error.
 
@@ -54,7 +54,10 @@ impl Workload {
                 ("spin", self.spin.is_some()),
             ];
             return match stated.into_iter().find(|(_, stated)| *stated) {
-                Some((key, _)) => wrong(key, "it applies only to replays, and there is no `trace`"),
+                Some((key, _)) => wrong(
+                    key,
+                    "this key applies only to replays, but `trace` is missing",
+                ),
                 None => Ok(()),
             };
         };
@@ -81,7 +84,7 @@ impl Workload {
         if let Some((key, _)) = changed.into_iter().find(|(_, changed)| *changed) {
             wrong(
                 key,
-                "the trace determines the requests and their times; omit it",
+                "the trace determines the requests and their times; omit this key",
             )?;
         }
         if self.verify.is_some() && self.workers > 1 {

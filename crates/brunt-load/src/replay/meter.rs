@@ -262,7 +262,7 @@ impl Meter {
         self.conflicts += 1;
     }
 
-    /// Records a request that is to be sent.
+    /// Records a request that will be sent.
     #[inline]
     pub(super) fn planned(&mut self, index: u64, row: &ReplayRow) {
         let target = row.of.target;
@@ -304,7 +304,7 @@ impl Meter {
     }
 
     /// Records a request that was given to a worker but will not be sent, because the run ends before it is due.
-    /// `arrived`: it was given to be sent, not just to be counted.
+    /// `arrived`: the request was given to be sent, not just to be counted.
     #[cold]
     pub(super) fn given_back(&mut self, index: u64, entry: &Entry, arrived: bool) {
         let Entry {

@@ -2,10 +2,10 @@
 //! replay was. An experiment replays a trace if its workload has a `trace`; `brunt replay` is the short form.
 //!
 //! Start reading at [`settings`], the user's description. `survey` reads the trace once before the start, so that a
-//! trace that doesn't fit is refused before anything is sent. For each run, `feeder` reads the trace again, ahead of
-//! the workers, using `select` to choose rows and `place` to map them. `stream` gives due requests to the worker whose
-//! `turn` it is, with the help of `window`, which tracks the requests in flight. `meter` measures, and `fidelity`
-//! judges at the end.
+//! trace that doesn't fit is rejected before anything is sent. For each run, `feeder` reads the trace again, ahead of
+//! the workers, using `select` to choose rows and `place` to map them. `stream` gives due requests to the worker
+//! whose `turn` it is, with the help of `window`, which tracks the requests in flight. `meter` measures, and
+//! `fidelity` judges at the end.
 //!
 //! The rule: requests are sent in the order of the trace, once each, and memory doesn't grow with the trace.
 
@@ -69,10 +69,10 @@ use stream::Stream;
 use survey::{Survey, SurveyCell};
 use turn::Turns;
 
-/// Its name in [`crate::LOADS`].
+/// The load's name in [`crate::LOADS`].
 pub const KIND: &str = "replay";
 
-/// Its entry in that table.
+/// The load's entry in [`crate::LOADS`].
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "the requests of a block trace with their original timing",
@@ -86,7 +86,7 @@ pub(crate) const LINE: LoadKind = LoadKind {
             return Err(WorkloadError { key: "trace", what }.into());
         }
         if workload.nfs_replay.is_some() {
-            let what = "NFS calls are replayed by a load of the kind `nfs-replay`".into();
+            let what = "to replay NFS calls, use a load of the kind `nfs-replay`".into();
             return Err(WorkloadError {
                 key: "nfs_replay",
                 what,
@@ -115,9 +115,9 @@ pub struct ReplayLoad {
 }
 
 impl ReplayLoad {
-    /// Creates the load of a workload with a trace. `targets` are the names of its targets, in the order of their parts
-    /// ([`LoadTarget::parts`]); they determine which devices of the trace are replayed. If empty, all devices named in
-    /// the settings are.
+    /// Creates the load of a workload with a trace. `targets` are the names of its targets, in the order of their
+    /// parts ([`LoadTarget::parts`]); they determine which devices of the trace are replayed. If empty, all devices
+    /// named in the settings are replayed.
     ///
     /// # Panics
     /// If the workload has no trace.
@@ -192,7 +192,8 @@ impl ReplayLoad {
         self.survey.get()?.as_ref().ok()
     }
 
-    /// Returns the engine and mode of its rings. These are not measured, because trials would use different requests.
+    /// Returns the engine and mode of the load's rings. These are not measured, because trials would use different
+    /// requests.
     fn rings(&self, order: &RunOrder) -> Result<(EngineChoice, RingMode), WorkloadError> {
         let ring = match order.ring.unwrap_or(self.workload.ring) {
             RingMode::Auto => RingMode::Interrupt,
@@ -225,7 +226,7 @@ impl ReplayLoad {
             .min(u64::from(info.transfer_bytes_max) / block * block);
         workload.blocks = BlockSizes::only(Size(piece.max(block)));
         workload.align = Some(Size(block));
-        // This only determines which kinds of requests there are.
+        // This workload only determines which kinds of requests there are.
         workload.read = if survey.changes_data() || survey.flushes > 0 {
             0.5
         } else {
@@ -296,7 +297,7 @@ impl ReplayLoad {
             notes.push(if engine.verify.is_some() {
                 let count = format_grouped(survey.contents as f64);
                 format!(
-                    "verified writes carry their addresses, not the contents that the trace gives for {count}"
+                    "verified writes carry their addresses, not the {count} contents that the trace identifies"
                 )
             } else {
                 let writes = counted(survey.contents as usize, "write");
@@ -576,7 +577,7 @@ struct RunningReplay {
     settings: ReplaySettings,
     routes: Routes,
     survey: Arc<Survey>,
-    /// Whether other hosts have the other parts of it.
+    /// Whether other hosts replay the other parts of the trace.
     is_part: bool,
 }
 

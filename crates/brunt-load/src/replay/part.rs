@@ -26,10 +26,10 @@ pub(super) struct ReplayPart {
     pub failure: Option<String>,
 }
 
-/// Why a part is unusable.
+/// Why a host's part is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum PartError {
-    /// Not a part of a replay.
+    /// The text is not a part of a replay.
     #[error("its part of the replay cannot be read: {0}")]
     Malformed(#[from] serde_json::Error),
     /// The numbers are impossible.
@@ -51,10 +51,10 @@ impl ReplayPart {
     /// Parses a host's part. `devices` is the number of devices that have their own figures.
     ///
     /// # Errors
-    /// It is not a part of a replay, or its numbers are impossible.
+    /// The text is not a part of a replay, or its numbers are impossible.
     pub fn read(text: &str, devices: usize) -> Result<ReplayPart, PartError> {
         let part: ReplayPart = serde_json::from_str(text)?;
-        // The text is shown to people.
+        // The text is shown to people, so it must be short and have no control characters.
         let is_plain =
             |text: &String| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control);
         let possible =
@@ -96,7 +96,7 @@ impl Meter {
         self.errors.merge(&other.errors);
         self.gaps_due.merge(&other.gaps_due);
         self.gaps_sent.merge(&other.gaps_sent);
-        // A host that sent nothing doesn't have a last request, either.
+        // A host that sent no first request has no last request to merge.
         if let Some(first) = other.first {
             self.last = if self.first.is_some() {
                 self.last.max(other.last)

@@ -1,5 +1,5 @@
-//! Maps the requests of a trace to a target: its devices one after the other, with addresses unchanged, wrapped, scaled
-//! or packed. Created by the survey before the start, used by the reader.
+//! Maps the requests of a trace to a target: the trace's devices one after the other, with addresses unchanged,
+//! wrapped, scaled or packed. Created by the survey before the start, used by the reader.
 //!
 //! The rule: for any input, the output consists of whole blocks inside the target.
 
@@ -110,7 +110,7 @@ pub(super) struct Placement<'a> {
 pub(super) struct DeviceEnd {
     /// 0 for a device that is not replayed.
     pub(super) end: u64,
-    /// Number of its target.
+    /// Number of the device's target.
     pub(super) target: u16,
 }
 
@@ -119,9 +119,9 @@ pub(super) struct DeviceEnd {
 pub(super) struct Placed {
     pub(super) offset: u64,
     pub(super) len: u64,
-    /// Whether it was extended to whole blocks.
+    /// Whether the request was extended to whole blocks.
     pub(super) rounded: bool,
-    /// Whether its address was changed.
+    /// Whether the request's address was changed.
     pub(super) moved: bool,
 }
 

@@ -11,7 +11,7 @@ use super::settings::ReplaySettings;
 /// The targets of a replay, and the devices that go to each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Routes {
-    /// Their names, in the order of their parts; empty for a single unnamed target.
+    /// The targets' names, in the order of their parts; empty for a single unnamed target.
     targets: Vec<String>,
     /// The target of each named device; `None` if all devices go to the first target.
     named: Option<BTreeMap<String, u16>>,

@@ -23,14 +23,14 @@ pub(super) struct Selected {
     pub(super) time_ns: u64,
     /// Response time, if known from the trace.
     pub(super) response_ns: Option<u64>,
-    /// Number of its device in the trace.
+    /// Number of the request's device in the trace.
     pub(super) device: u32,
-    /// Number of its target.
+    /// Number of the request's target.
     pub(super) target: u16,
     pub(super) op: Op,
     pub(super) offset: u64,
     pub(super) len: u64,
-    /// Whether it has to be on stable storage before it completes.
+    /// Whether the request has to be on stable storage before it completes.
     pub(super) fua: bool,
     /// Identifies a write's content, if known from the trace.
     pub(super) content: Option<NonZeroU64>,
@@ -42,7 +42,7 @@ pub(super) enum Choice {
     Take(Selected),
     /// Omit it.
     Leave,
-    /// Omit it and all later ones.
+    /// Omit this row and all later ones.
     Over,
 }
 

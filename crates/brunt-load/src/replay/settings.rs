@@ -1,7 +1,8 @@
 //! The user's settings for the replay of a trace: the keys that accompany `trace` in `[workloads.w]`. Read by
 //! [`crate::Workload`], used by [`super::ReplayLoad`].
 //!
-//! The rule: settings that are invalid for any trace are refused by [`ReplaySettings::check`]; nothing is opened here.
+//! The rule: settings that are invalid for any trace are rejected by [`ReplaySettings::check`]; nothing is opened
+//! here.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,15 +33,15 @@ pub enum ReplayTiming {
     Trace,
     /// As fast as possible, with `queue_depth` requests outstanding.
     Depth,
-    /// After the requests that it depended on in the trace. With response times in the trace: when
-    /// all requests that had completed before it have completed again, and its think time (the time
-    /// since the last of them) is over. Without: at the trace's distance from the previous request,
-    /// but not before the requests that it overlaps or continues have completed.
+    /// After the requests on which it depended in the trace. With response times in the trace: when all requests that
+    /// had completed before it in the trace have completed again and its think time (the time since the last of those
+    /// completions) has passed. Without response times: at the trace's distance from the previous request, but not
+    /// before the requests that it overlaps or continues have completed.
     Dependency,
 }
 
 impl ReplayTiming {
-    /// Returns its name in files.
+    /// Returns the timing's name in files.
     pub fn name(self) -> &'static str {
         match self {
             ReplayTiming::Trace => "trace",
@@ -54,19 +55,20 @@ impl ReplayTiming {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressMap {
-    /// To the trace's own addresses. A trace that does not fit is refused before the start.
+    /// To the trace's own addresses. A trace that does not fit is rejected before the start.
     #[default]
     AsIs,
     /// To the trace's address modulo the target's size.
     Wrap,
     /// To the trace's address in proportion to the target's size.
     Scale,
-    /// Only the parts of 64 KiB that the trace touches, one after the other in the order of their addresses.
+    /// Packed together: only the 64 KiB parts that the trace touches, one after the other in the order of their
+    /// addresses.
     Pack,
 }
 
 impl AddressMap {
-    /// Returns its name in files.
+    /// Returns the mapping's name in files.
     pub fn name(self) -> &'static str {
         match self {
             AddressMap::AsIs => "as-is",
@@ -76,7 +78,7 @@ impl AddressMap {
         }
     }
 
-    /// Describes its effect on locality, for people.
+    /// Describes the mapping's effect on locality, for people.
     pub fn effect(self) -> &'static str {
         match self {
             AddressMap::AsIs => "addresses are the trace's",
@@ -98,17 +100,17 @@ impl AddressMap {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Conflicts {
-    /// It is sent anyway, and counted.
+    /// The later request is sent anyway, and counted.
     #[default]
     LetThrough,
-    /// It waits for the other one, and all later requests wait too.
+    /// The later request waits for the other one, and all requests after it wait too.
     HoldBack,
-    /// It is left out.
+    /// The later request is left out.
     Drop,
 }
 
 impl Conflicts {
-    /// Returns its name in files.
+    /// Returns the setting's name in files.
     pub fn name(self) -> &'static str {
         match self {
             Conflicts::LetThrough => "let-through",
@@ -135,9 +137,9 @@ pub enum ReplayContents {
 pub struct ReplaySettings {
     /// Path of the trace.
     pub trace: PathBuf,
-    /// The name of its format, if stated.
+    /// The name of the trace's format, if specified.
     pub format: Option<String>,
-    /// Other options for reading it.
+    /// Other options for reading the trace.
     pub reading: TraceReading,
     /// Speed relative to the trace.
     pub speed: f64,
@@ -147,7 +149,7 @@ pub struct ReplaySettings {
     pub map: AddressMap,
     /// Start of the replayed part, relative to the trace's first request.
     pub from: Duration,
-    /// How much of the trace's time is replayed.
+    /// Duration of the replayed part, in the trace's time.
     pub length: Option<Duration>,
     /// Number of rounds.
     pub repeat: u32,
@@ -210,13 +212,13 @@ impl ReplaySettings {
         if !(self.speed > 0.0 && self.speed <= 1e6) {
             wrong(
                 "speed",
-                format!("{} is not above 0 and at most 1000000", self.speed),
+                format!("{} is out of range (above 0, at most 1000000)", self.speed),
             )?;
         }
         if self.timing == ReplayTiming::Depth && self.speed != 1.0 {
             wrong(
                 "speed",
-                "with timing = \"depth\" requests do not follow the trace's times; omit it",
+                "with timing = \"depth\" requests do not follow the trace's times; omit speed",
             )?;
         }
         if self.length.is_some_and(|length| length.is_zero()) {
@@ -237,7 +239,7 @@ impl ReplaySettings {
         Ok(())
     }
 
-    /// Returns the format of the trace, if stated.
+    /// Returns the format of the trace, if specified.
     pub(super) fn stated_format(&self) -> Option<&'static Format> {
         self.format.as_deref().and_then(format_named)
     }

@@ -8,7 +8,8 @@ use brunt_core::sketch::spread;
 
 use super::select::Selected;
 
-/// Adjacent addresses go to the same host, so that only requests across stripe boundaries may overlap another host's.
+/// Adjacent addresses mostly go to the same host, so only a request that crosses a stripe boundary may overlap
+/// another host's.
 const STRIPE_BYTES: u64 = 1 << 20;
 
 /// One host's share of the requests.

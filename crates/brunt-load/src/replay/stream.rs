@@ -49,7 +49,7 @@ pub(super) struct Stream {
 struct Head {
     /// Due time, once known.
     due: Option<Nanos>,
-    /// Whether it was held back by another request.
+    /// Whether the request was held back by another one.
     held: bool,
 }
 
@@ -66,7 +66,7 @@ struct DueRule {
     completions: BinaryHeap<Reverse<(u64, u64)>>,
     /// The latest completion in the trace that was waited for.
     gate_trace_ns: Option<u64>,
-    /// The latest completion here that was waited for.
+    /// The latest completion in this run that was waited for.
     gate: Nanos,
 }
 
@@ -155,7 +155,7 @@ fn closes(row: &ReplayRow, drops: bool, lacks_piece: &mut bool, meter: &mut Mete
     is_whole
 }
 
-/// Skips another host's request, which only uses up an index. If the window is full, returns the request to wait for.
+/// Skips another host's request, which only takes an index. If the window is full, returns the request to wait for.
 #[inline]
 fn pass_over(row: &ReplayRow, window: &mut Window, now: Nanos) -> Option<u64> {
     let blocked = window.blocked_by();

@@ -23,7 +23,7 @@ use crate::load::WorkloadError;
 /// The results of a pass over a trace.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
-    /// Name of its format.
+    /// Name of the trace's format.
     pub(super) format: &'static str,
     /// Number of requests replayed in each round.
     pub(super) requests: u64,
@@ -40,7 +40,7 @@ pub(super) struct Survey {
     pub(super) len_max: u64,
     /// The end of each device of the trace, and its target.
     pub(super) devices: Vec<DeviceEnd>,
-    /// The index of each device of the trace in `told`; [`NOT_MET`] for devices without requests.
+    /// For each device of the trace, its index in `listed`; [`NOT_MET`] for devices without requests.
     pub(super) listed_index: Vec<u8>,
     /// Devices that have their own figures.
     pub(super) listed: Vec<ListedDevice>,
@@ -61,7 +61,7 @@ pub(super) struct Survey {
 /// The figures of a device of the trace; the last of [`LISTED_MAX`] combines all remaining devices.
 #[derive(Debug)]
 pub(super) struct ListedDevice {
-    /// Its name; `None` for the remaining devices.
+    /// The device's name; `None` for the remaining devices.
     pub(super) name: Option<String>,
     pub(super) target: u16,
     /// Number of requests in each round.
@@ -69,7 +69,7 @@ pub(super) struct ListedDevice {
     pub(super) digest: Digest,
 }
 
-/// A replay has no such command.
+/// A WRITE SAME sends one block, which a replay can't do.
 const REPEATED: &str =
     "repaired: one block written repeatedly (WRITE SAME, zeroes), sent as a write of all blocks";
 
@@ -104,7 +104,7 @@ fn check_devices(routes: &Routes, known: &[String]) -> Result<(), WorkloadError>
     Err(WorkloadError {
         key: "devices",
         what: format!(
-            "the trace has no device {unknown}; those it has begin with {}",
+            "the trace has no device {unknown}; its first devices are {}",
             first.join(", ")
         ),
     })
@@ -118,11 +118,11 @@ fn unreadable(error: TraceError) -> WorkloadError {
             "trace",
             "; 'brunt analyze' reports on its NFS and iSCSI traffic",
         ),
-        TraceError::Doubtful { .. } => ("format", "; name it if that is right"),
-        TraceError::NoOperation { .. } => (reading_key(ReadingKey::Op), "; state read or write"),
+        TraceError::Doubtful { .. } => ("format", "; name it if it is the right one"),
+        TraceError::NoOperation { .. } => (reading_key(ReadingKey::Op), "; specify read or write"),
         TraceError::NoColumns { .. } => (
             reading_key(ReadingKey::Columns),
-            "; state it, such as \"time-col=2, obj-id-col=5, op-col=3\"",
+            "; specify it, such as \"time-col=2, obj-id-col=5, op-col=3\"",
         ),
         TraceError::Damaged { .. } => ("reading.strict", "; omit it to skip and count such rows"),
         _ => ("trace", ""),
@@ -203,7 +203,7 @@ impl Survey {
         }
     }
 
-    /// Refuses a trace, or a part of one, without requests.
+    /// Rejects a trace, or a part of one, that has no requests.
     fn check_not_empty(&self, settings: &ReplaySettings) -> Result<(), WorkloadError> {
         if self.requests == 0 {
             let path = settings.trace.display();
@@ -226,7 +226,7 @@ impl Survey {
             |(why, rows): (&String, &u64)| format!("{} {why}", counted(*rows as usize, "row"));
         let rows: Vec<String> = self.rows.iter().map(row).collect();
         let advice = if stated {
-            "; check that this is its format"
+            "; check that this is the trace's format"
         } else {
             ""
         };
@@ -319,7 +319,7 @@ impl Survey {
         self.listed_index[device] = self.listed.len() as u8 - 1;
     }
 
-    /// Returns the kinds of its requests, in the order of their figures.
+    /// Returns the kinds of the trace's requests, in the order of their figures.
     pub(super) fn kinds(&self) -> Vec<OpKind> {
         let more = [
             (OpKind::Unmap, self.unmaps > 0),
@@ -335,12 +335,12 @@ impl Survey {
             .collect()
     }
 
-    /// Returns true if it changes data on a device.
+    /// Returns true if the replay changes data on a device.
     pub(super) fn changes_data(&self) -> bool {
         self.writes + self.unmaps > 0
     }
 
-    /// Returns true if it changes data on the target with this number.
+    /// Returns true if the replay changes data on the target with this number.
     pub(super) fn changes_target(&self, number: usize) -> bool {
         self.changes_targets.get(number).copied().unwrap_or(false)
     }
@@ -368,7 +368,7 @@ impl Survey {
         self.can(info, self.changes_data())
     }
 
-    /// Checks that a device supports the trace's operations. `changes`: whether its data is changed.
+    /// Checks that a device supports the trace's operations. `changes`: whether the device's data is changed.
     ///
     /// # Errors
     /// The unsupported operation.
@@ -393,7 +393,7 @@ impl Survey {
     /// Checks that the requests for a target, given by number, name and size, fit on it.
     ///
     /// # Errors
-    /// As for [`Survey::fits`].
+    /// The key that has to change, and what would be correct.
     pub(super) fn fits_target(
         &self,
         map: AddressMap,
@@ -427,7 +427,7 @@ impl Survey {
                 ),
                 _ => wrong(
                     "trace",
-                    format!("its longest request does not fit {name} of {size}"),
+                    format!("the trace's longest request does not fit {name} of {size}"),
                 ),
             };
         }

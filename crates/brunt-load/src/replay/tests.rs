@@ -159,7 +159,8 @@ fn a_fixed_depth_keeps_the_order_of_the_trace() {
     );
 }
 
-/// Addresses are mapped as configured, and a trace that doesn't fit is refused with the key that has to change.
+/// Addresses are mapped as configured, and a trace that doesn't fit is rejected with an error that names the key to
+/// change.
 #[test]
 fn addresses_are_mapped_as_configured() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,12 +1,12 @@
-//! Lets the workers of a replay take turns: one at a time has the stream, takes due requests from it, and gives it up
-//! once its device and the kernel have all of them. Sits between the worker loop, as its [`Sequence`], and
+//! Lets the workers of a replay take turns: one at a time has the stream, takes due requests from it, and ends its
+//! turn once its device and the kernel have all of them. Sits between the worker loop, as its [`Sequence`], and
 //! [`super::stream`].
 //!
 //! The rule: a request goes to a device only during a turn, and a turn ends only when none of its requests is left.
-//! Therefore requests are sent in the order of the trace for any number of workers. A worker that finds another's turn
-//! asks again later and never waits for it. A single worker has all turns, without a lock. Due requests are counted as
-//! skipped only by the last worker to leave, or once the grace period for late requests has ended for all. A worker
-//! that lost its device leaves the rest to the others.
+//! Therefore requests are sent in the order of the trace for any number of workers. A worker that finds another's
+//! turn asks again later and never waits for it. A single worker keeps its turn throughout, without a lock. Due
+//! requests are counted as skipped only by the last worker to leave, or once the grace period for late requests has
+//! ended for all. A worker that lost its device leaves the rest to the others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -100,12 +100,12 @@ pub(super) struct ReplaySequence {
     stream: Option<Box<Stream>>,
     /// Whether, when this worker last asked, it was another's turn or the reader was behind.
     is_undecided: bool,
-    /// Whether it sends no more requests.
+    /// Whether this worker sends no more requests.
     has_left: bool,
-    /// Whether it may wait for the reader, having left.
+    /// Whether this worker may wait for the reader, having left.
     may_wait: bool,
-    /// Whether the turn ends as soon as its device has accepted the remaining requests. No more are handed out, so that
-    /// others get their turns.
+    /// Whether the turn ends as soon as its device has accepted the remaining requests. No more requests are handed
+    /// out, so that others get their turns.
     is_ending: bool,
     /// Requests that ended here during another's turn and have not been reported yet.
     ended: Vec<Ended>,
@@ -208,7 +208,7 @@ impl Sequence for ReplaySequence {
         }
         let mut next = stream.next(now, self.full_until, place);
         if matches!(next, Next::WaitFor(_)) && self.turns.workers > 1 {
-            // It may have ended after this turn began.
+            // The request it waits for may have ended after this turn began.
             tell(stream, &mut self.turns.locked().ended);
             next = stream.next(now, self.full_until, place);
         }
@@ -254,7 +254,7 @@ impl Sequence for ReplaySequence {
 
     fn leaves(&mut self, may_wait: bool) -> bool {
         self.may_wait = may_wait;
-        // Give up the turn before leaving: the last worker has to find it free.
+        // End the turn before leaving: the last worker to leave has to be able to take it.
         self.give_up_turn();
         let mut shared = self.turns.locked();
         if !std::mem::replace(&mut self.has_left, true) {
@@ -278,7 +278,7 @@ impl Sequence for ReplaySequence {
 
 impl Drop for ReplaySequence {
     fn drop(&mut self) {
-        // Includes workers that failed, so that no other worker waits for them.
+        // This includes workers that failed, so that no other worker waits for them.
         self.leaves(false);
     }
 }

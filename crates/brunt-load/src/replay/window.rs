@@ -45,7 +45,7 @@ pub(super) struct Entry {
     /// Number of requests in flight when it was given to a worker, here and in the trace.
     pub(super) found: (u32, u32),
     pub(super) due: Nanos,
-    /// When it was given to a worker.
+    /// When the request was given to a worker.
     pub(super) given: Nanos,
     /// `Nanos(0)` if not sent yet.
     pub(super) sent: Nanos,
@@ -138,7 +138,7 @@ impl Regions {
             self.wide = self.wide.wrapping_add_signed(by);
             return;
         };
-        // If both are the same region, it is counted twice, and later removed twice.
+        // If both ends are in the same region, it is counted twice, and later removed twice.
         self.counts[first] = self.counts[first].wrapping_add_signed(by);
         self.counts[last] = self.counts[last].wrapping_add_signed(by);
     }
@@ -290,7 +290,7 @@ impl Window {
         (place < self.entries.len()).then_some(place)
     }
 
-    /// Marks a request as sent; returns `None` if it was sent before.
+    /// Marks a request as sent; returns `None` if it had already been sent.
     #[inline]
     pub(super) fn mark_sent(&mut self, index: u64, at: Nanos) -> Option<&Entry> {
         let place = self.place(index)?;

@@ -8,8 +8,8 @@
 //! so that both series have the same boundaries. For that reason, all jobs use the same interval
 //! length, and their measurements begin a whole number of intervals apart.
 //!
-//! The rule: decisions that involve all workers of a run (steady state, a rate, a depth) are not made for a single job;
-//! workloads that need them are refused.
+//! The rule: decisions that involve all workers of a run (steady state, a rate, a depth) are not made for a single
+//! job; workloads that need them are rejected.
 
 mod check;
 
@@ -33,9 +33,9 @@ use crate::nfs::NfsLoad;
 use crate::nfs_replay::NfsReplayLoad;
 use crate::replay::ReplayLoad;
 
-/// Its name in [`crate::LOADS`].
+/// The load's name in [`crate::LOADS`].
 pub const KIND: &str = "together";
-/// Its entry in that table.
+/// The load's entry in [`crate::LOADS`].
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "several block loads or replays at once, each with its own figures",
@@ -60,11 +60,11 @@ pub struct TogetherLoad {
 /// One of several loads that run concurrently.
 #[derive(Clone, Debug)]
 pub struct TogetherJob {
-    /// Its unique name.
+    /// The job's unique name.
     pub name: String,
-    /// Its load.
+    /// The job's load.
     pub load: Arc<dyn Load>,
-    /// How long after the run's start it starts.
+    /// Delay of the job's start after the run's start.
     pub start_delay: Duration,
     /// Whether the run ends when this job ends.
     pub ends_run: bool,
@@ -85,15 +85,15 @@ pub struct TogetherSettings {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobSettings {
-    /// Its unique name.
+    /// The job's unique name.
     pub name: String,
-    /// Delay of its start after the run's start.
+    /// Delay of the job's start after the run's start.
     #[serde(default)]
     pub start_delay: Span,
     /// The run ends when this job ends.
     #[serde(default)]
     pub ends_run: bool,
-    /// Its workload.
+    /// The job's workload.
     pub workload: Workload,
 }
 
@@ -137,16 +137,17 @@ pub fn load_of(workload: Workload, context: &LoadContext) -> Arc<dyn Load> {
     }
 }
 
-/// Derives a job's order from that of the whole run. The job issues different requests from the others, and is numbered
-/// among the runs after the one of all jobs combined.
+/// Derives a job's order from that of the whole run. The job gets its own seed, so it issues different requests from
+/// the others; in the numbering of runs it follows the run of all jobs combined.
 pub fn job_order(order: &RunOrder, index: usize) -> RunOrder {
     let number = index as u64 + 1;
     RunOrder {
-        // A worker's requests depend on the seed and the worker's number, and each job numbers its workers from 0.
+        // Requests depend only on the seed and on worker numbers, which start from 0 in each job, so jobs with the
+        // same seed would issue the same requests.
         seed: order.seed.wrapping_add(number << 32),
         run: order.run.wrapping_add(number << 32),
         order: order.order.map(|order| order + number as u32),
-        // Each job has its own.
+        // Each job chooses its own ring mode.
         ring: None,
         ..order.clone()
     }
@@ -163,7 +164,7 @@ impl TogetherLoad {
         Ok(TogetherLoad { jobs })
     }
 
-    /// Returns its jobs, in order.
+    /// Returns the load's jobs, in order.
     pub fn jobs(&self) -> &[TogetherJob] {
         &self.jobs
     }
@@ -213,12 +214,12 @@ impl TogetherLoad {
 }
 
 impl TogetherJob {
-    /// Returns the time from the start of the run until its measuring begins.
+    /// Returns the time from the start of the run until the job's measuring begins.
     fn measured_from(&self) -> Duration {
         self.start_delay + self.load.info().ramp_up
     }
 
-    /// Returns the number of intervals after `first` at which its measuring begins.
+    /// Returns the number of intervals after `first` at which the job's measuring begins.
     fn intervals_after(&self, first: Duration) -> u64 {
         let interval = self.load.info().interval;
         if interval.is_zero() {
@@ -323,7 +324,7 @@ impl Load for TogetherLoad {
             Ok(prepared) => Ok((prepared, Box::new(RunningJobs(running)))),
             Err(error) => {
                 // Workers of earlier jobs may be waiting for space in the inbox, which the caller drops after this
-                // call. So this code must not wait for them to end.
+                // call, so this code must not wait for them to end.
                 std::thread::spawn(move || drop(running));
                 Err(error)
             }

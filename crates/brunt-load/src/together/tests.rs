@@ -257,7 +257,7 @@ workload = { region = { start = \"1g\" }, stop = { requests = 1 } }";
     );
 }
 
-/// Its description and figures include all its jobs.
+/// A load's description and figures include all its jobs.
 #[test]
 fn its_description_includes_all_jobs() {
     let text = "
@@ -338,7 +338,7 @@ fn jobs_that_cannot_run_together_are_refused() {
     check(&job(search), "jobs", "many runs");
 }
 
-/// Every command except stop is refused by type.
+/// Every command except stop is rejected with a typed error.
 #[test]
 fn only_stop_is_accepted_for_several_jobs() {
     struct Stopped(Arc<Mutex<u32>>);

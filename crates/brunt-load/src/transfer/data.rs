@@ -127,7 +127,7 @@ impl Content for Data {
         }
     }
 
-    /// Wrong blocks are counted here, but their requests succeed.
+    /// Wrong blocks are counted in this program, but their requests succeed.
     fn completed(
         &mut self,
         request: &Planned,

@@ -207,7 +207,7 @@ fn read_ahead(
             consumed.checksum += Clock::Monotonic.now().since(begin);
         }
         if blocks.send(Ok(Block { bytes, got })).is_err() {
-            // The run has ended before the input.
+            // The run ended before the input did.
             return Ok(consumed);
         }
     }

@@ -219,7 +219,7 @@ impl RangeTransfer {
         let driven = drive(&mut order, &mut data, &rules, &mut *device, &ring, watch)?;
         data.finish().map_err(TransferError::Output)?;
         let consumed = order.consumed(&mut || watch(driven.done))?;
-        // The input's thread may have computed it at no cost while the device was busy.
+        // The input's thread may have computed the checksum at no cost while the device was busy.
         let summed = consumed.checksum.min(consumed.waited);
         let figures = &driven.outcome.figures;
         let failed = figures.counts.errors();
@@ -392,7 +392,7 @@ fn drive(
 /// Makes written data stable at the end of the transfer; returns the error if that failed.
 fn flush(device: &mut dyn Device, ring: &Ring) -> io::Result<Option<FirstError>> {
     if device.outstanding() > 0 {
-        return Ok(None); // it does not answer
+        return Ok(None); // a device that still has requests outstanding does not answer
     }
     let request = Request {
         tag: 0,

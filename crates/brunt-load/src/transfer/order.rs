@@ -27,7 +27,7 @@ pub struct Range {
     pub op: Op,
     /// Start of the range, in bytes.
     pub start: u64,
-    /// Its length in bytes.
+    /// Length of the range, in bytes.
     pub length: u64,
     /// Size of a request in bytes; the last one of the range may be shorter.
     pub block: u64,

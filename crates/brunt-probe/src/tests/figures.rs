@@ -60,7 +60,7 @@ fn figures_by_hand() {
     check(&values, "vda", "queue_mean", 0.5);
     check(&values, "vda", "in_flight", 7.0);
     assert!(find(&values, "vda", "write_time_mean_us").is_none());
-    // It never had a request.
+    // This device never had a request.
     assert!(find(&values, "loop1", "reads_per_s").is_none());
 
     let pressure = entry_of("pressure");

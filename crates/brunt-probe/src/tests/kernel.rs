@@ -125,7 +125,7 @@ fn an_ended_process_yields_no_more_figures() {
             && sampler.is_empty()
     );
     assert_eq!(sampler.take_notes().len(), 1);
-    // The files of an ended process cannot be opened, which has no other consequences.
+    // The files of an ended process cannot be opened, so nothing is sampled.
     let mut nobody = Sampler::open(&subject, &all).unwrap();
     assert!(
         nobody.is_empty()

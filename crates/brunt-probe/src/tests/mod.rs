@@ -153,8 +153,8 @@ fn the_table_is_whole() {
     }
 }
 
-/// Texts that are truncated at any byte, lack any line, or have garbage in place of numbers are parsed or refused,
-/// without panics, and figures stay finite.
+/// Texts that are truncated at any byte, lack any line, or have garbage in place of numbers are either parsed or
+/// rejected, without panics, and figures stay finite.
 #[test]
 fn damaged_kernel_files_never_panic_or_yield_infinite_figures() {
     let nonsense = [

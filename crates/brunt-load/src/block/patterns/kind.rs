@@ -7,9 +7,9 @@ use crate::load::WorkloadError;
 /// Describes a distribution of random offsets.
 #[derive(Clone, Copy, Debug)]
 pub struct PatternInfo {
-    /// Its name: the value of `kind`.
+    /// The distribution's name: the value of `kind`.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// The distribution's one-line help.
     pub help: &'static str,
     /// A value of `distribution`.
     pub example: &'static str,
@@ -17,7 +17,7 @@ pub struct PatternInfo {
 
 /// The settings of a distribution.
 pub(super) trait AccessPattern {
-    /// Its description.
+    /// The distribution's description.
     const INFO: PatternInfo;
     /// The prepared distribution.
     type Sampler: Draw;

@@ -37,7 +37,7 @@ macro_rules! patterns {
         /// Distribution of random offsets.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(tag = "kind", rename_all = "kebab-case")]
-        #[allow(missing_docs)] // the settings of each have their own documentation
+        #[allow(missing_docs)] // the settings of each distribution have their own documentation
         pub enum OffsetDistribution {
             $first($first),
             $($(#[$only])* $pattern($pattern),)*
@@ -50,7 +50,7 @@ macro_rules! patterns {
         }
 
         impl OffsetDistribution {
-            /// Its entry in the table.
+            /// The distribution's entry in the table.
             pub fn info(&self) -> &'static PatternInfo {
                 match self {
                     OffsetDistribution::$first(_) => &$first::INFO,
@@ -134,7 +134,7 @@ impl OffsetSampler {
     /// # Panics
     /// If `count` is zero. [`crate::Workload::check`] has validated the other parameters.
     pub fn new(distribution: &OffsetDistribution, count: u64) -> OffsetSampler {
-        assert!(count > 0, "a pattern needs a position");
+        assert!(count > 0, "a pattern needs at least one position");
         OffsetSampler(Law::new(distribution, count))
     }
 

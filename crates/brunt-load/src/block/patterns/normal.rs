@@ -48,7 +48,7 @@ impl AccessPattern for Normal {
         if !(deviation > 0.0 && deviation <= 10.0) {
             wrong(
                 "distribution.deviation",
-                format!("{deviation} is not above 0 and at most 10 regions"),
+                format!("{deviation} is out of range (above 0, at most 10 regions)"),
             )?;
         }
         Ok(())

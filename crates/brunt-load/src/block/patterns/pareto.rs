@@ -40,7 +40,7 @@ impl AccessPattern for Pareto {
         }
         wrong(
             "distribution.skew",
-            format!("{skew} is not above 0 and below 0.5"),
+            format!("{skew} is out of range (above 0, below 0.5)"),
         )
     }
 

@@ -17,7 +17,7 @@ pub struct Zipf {
     pub theta: f64,
 }
 
-/// Draws ranks and scatters them.
+/// Draws ranks and scatters them over the region.
 #[derive(Clone, Debug)]
 pub(super) struct Sampler {
     ranks: Ranks,
@@ -39,7 +39,7 @@ impl AccessPattern for Zipf {
         }
         wrong(
             "distribution.theta",
-            format!("{theta} is not above 0 and at most 20"),
+            format!("{theta} is out of range (above 0, at most 20)"),
         )
     }
 

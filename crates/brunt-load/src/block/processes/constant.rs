@@ -1,4 +1,4 @@
-//! Arrivals at equal distances.
+//! Arrivals at equal intervals.
 
 use brunt_core::random::Random;
 

@@ -5,15 +5,15 @@ use brunt_core::random::Random;
 /// Describes an arrival process.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessInfo {
-    /// Its name: the value of `process`.
+    /// The process's name: the value of `process`.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// The process's one-line help.
     pub help: &'static str,
-    /// How descriptions of workloads put it: `open loop, 900 requests/s, evenly`.
+    /// How descriptions of workloads express the process: `open loop, 900 requests/s, evenly`.
     pub manner: &'static str,
 }
 
-/// Where a worker is in its schedule. Times are in nanoseconds.
+/// A worker's position in its schedule. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Position {
     /// Mean time between requests of this worker.
@@ -32,7 +32,7 @@ pub(crate) struct Position {
 
 /// Draws due times. The same seed gives the same times in every version.
 pub(super) trait Process {
-    /// Its description.
+    /// The process's description.
     const INFO: ProcessInfo;
 
     /// The due time of a worker's first request, relative to when the rate takes effect.

@@ -26,7 +26,7 @@ macro_rules! processes {
         /// Distribution of the times between requests of an open loop.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "kebab-case")]
-        #[allow(missing_docs)] // each has its help
+        #[allow(missing_docs)] // each variant is documented by its help
         pub enum ArrivalProcess {
             #[default]
             #[schemars(description = $first::INFO.help)]
@@ -35,7 +35,7 @@ macro_rules! processes {
         }
 
         impl ArrivalProcess {
-            /// Its entry in the table.
+            /// The process's entry in the table.
             pub fn info(self) -> &'static ProcessInfo {
                 match self {
                     ArrivalProcess::$first => &$first::INFO,

@@ -8,16 +8,16 @@ use brunt_core::random::Random;
 
 use crate::load::WorkloadError;
 
-/// Draws of which the default of [`SizeDistribution::mean`] is the average: its relative error is below 1 % unless sizes
+/// Number of draws averaged by the default [`SizeDistribution::mean`]: its relative error is below 1 % unless sizes
 /// differ by orders of magnitude.
 const MEAN_DRAWS: u32 = 1 << 16;
 
 /// Describes a distribution of sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct SizeInfo {
-    /// Its name: the value of `kind`.
+    /// The distribution's name: the value of `kind`.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// The distribution's one-line help.
     pub help: &'static str,
     /// A value of `blocks`.
     pub example: &'static str,
@@ -25,17 +25,17 @@ pub struct SizeInfo {
 
 /// The settings of a distribution.
 pub(super) trait SizeDistribution {
-    /// Its description.
+    /// The distribution's description.
     fn info(&self) -> &'static SizeInfo;
 
     /// Checks the settings; errors name their key.
     fn check(&self) -> Result<(), WorkloadError>;
 
-    /// Describes it in a few words.
+    /// Describes the distribution in a few words.
     fn describe(&self) -> String;
 
-    /// Representative sizes: they include the smallest and the largest, and if these are multiples of a number, so are
-    /// all others. Empty only for settings that fail their check.
+    /// Representative sizes: they include the smallest and the largest, and if both are multiples of a number, so are
+    /// the others. Empty only for settings that fail their check.
     fn corners(&self) -> Vec<Size>;
 
     /// The distribution, prepared; the settings have passed their check.

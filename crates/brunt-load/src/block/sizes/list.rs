@@ -45,7 +45,7 @@ impl Shares {
         Shares(shares.collect())
     }
 
-    /// Draws a size; without a random number if there is only one.
+    /// Draws a size; uses no random number if there is only one size.
     #[inline(always)] // once per request
     pub fn draw(&self, random: &mut Random) -> u64 {
         match self.0[..] {

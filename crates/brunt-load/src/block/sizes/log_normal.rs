@@ -69,7 +69,7 @@ impl SizeDistribution for LogNormalSizes {
         if !(sigma > 0.0 && sigma <= 10.0) {
             wrong(
                 "blocks.sigma",
-                format!("{sigma} is not above 0 and at most 10"),
+                format!("{sigma} is out of range (above 0, at most 10)"),
             )?;
         }
         Ok(())

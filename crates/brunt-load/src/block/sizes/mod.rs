@@ -32,13 +32,13 @@ pub use pareto::ParetoSizes;
 pub use test_only::SectorSizes;
 pub use uniform::UniformSizes;
 
-/// Defines [`SizeLaw`] and [`SIZES`] from one line for each distribution besides the list.
+/// Defines [`SizeLaw`] and [`SIZES`] from one line for each distribution except the list.
 macro_rules! sizes {
     ($($(#[$only:meta])* $name:ident($config:ident),)*) => {
         /// A distribution of block sizes.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(tag = "kind", rename_all = "kebab-case")]
-        #[allow(missing_docs)] // the settings of each have their own documentation
+        #[allow(missing_docs)] // the settings of each distribution have their own documentation
         pub enum SizeLaw {
             $($(#[$only])* $name($config),)*
         }
@@ -94,7 +94,7 @@ impl BlockSizes {
         }
     }
 
-    /// Its entry in the table.
+    /// The distribution's entry in the table.
     pub fn info(&self) -> &'static SizeInfo {
         self.as_distribution().info()
     }
@@ -112,8 +112,8 @@ impl BlockSizes {
         self.as_distribution().describe()
     }
 
-    /// Returns representative sizes: they include the smallest and the largest, and if these are multiples of a number,
-    /// so are all others.
+    /// Returns representative sizes: they include the smallest and the largest, and if both are multiples of a
+    /// number, so are the others.
     pub fn corners(&self) -> Vec<Size> {
         self.as_distribution().corners()
     }
@@ -123,7 +123,7 @@ impl BlockSizes {
         self.as_distribution().mean()
     }
 
-    /// Whether there are several sizes.
+    /// Whether sizes can differ.
     pub fn varies(&self) -> bool {
         let corners = self.corners();
         corners.iter().any(|size| *size != corners[0])
@@ -266,7 +266,7 @@ mod tests {
         assert!((share(log_normal, 174 << 10) - 0.16).abs() < 0.02);
         let pareto = "{ kind = \"pareto\", shape = 1.0, min = \"512\", max = \"1GiB\" }";
         assert!((share(pareto, 5120) - 1.0 / 11.0).abs() < 0.01);
-        // Of at least 8 KiB: 2^-1.2, less what is above the largest size.
+        // The share of sizes from 8 KiB on: 2^-1.2, corrected for the truncation at 1 MiB.
         let pareto = "{ kind = \"pareto\", shape = 1.2, min = \"4k\", max = \"1MiB\" }";
         assert!((share(pareto, 4096) - 0.4346).abs() < 0.01);
     }

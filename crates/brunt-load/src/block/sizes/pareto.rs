@@ -16,7 +16,7 @@ use crate::load::{WorkloadError, wrong};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ParetoSizes {
-    /// Exponent, above 0 and at most 100: the smaller, the more large sizes.
+    /// Exponent, above 0 and at most 100; smaller values give more large sizes.
     pub shape: f64,
     /// Smallest and most frequent size.
     pub min: Size,
@@ -59,7 +59,7 @@ impl SizeDistribution for ParetoSizes {
         if !(shape > 0.0 && shape <= 100.0) {
             wrong(
                 "blocks.shape",
-                format!("{shape} is not above 0 and at most 100"),
+                format!("{shape} is out of range (above 0, at most 100)"),
             )?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Sizes between two limits, in equal steps: what distributions over a range have in common.
+//! Sizes between two limits, in equal steps: shared by the distributions over a range.
 
 use brunt_core::Size;
 use brunt_core::random::Random;
@@ -17,7 +17,7 @@ pub(super) struct SizeRange {
 }
 
 impl SizeRange {
-    /// By default, steps are of the smallest size.
+    /// The default step is the smallest size.
     pub fn new(min: Size, max: Size, step: Option<Size>) -> SizeRange {
         SizeRange {
             min: min.0,
@@ -52,7 +52,7 @@ impl SizeRange {
         self.max.saturating_sub(self.min) / self.step.max(1) + 1
     }
 
-    /// The size with this number, from 0; the last one for larger numbers.
+    /// The size with this index; the last size for larger indexes.
     pub fn size(&self, number: u64) -> u64 {
         self.min + number.min(self.count() - 1) * self.step
     }
@@ -72,7 +72,7 @@ impl SizeRange {
         }
     }
 
-    /// The smallest number of bytes above all sizes' steps.
+    /// The end, in bytes, of the step that begins with the largest size.
     pub fn end(&self) -> u64 {
         self.size(u64::MAX) + self.step
     }

@@ -21,9 +21,9 @@ use crate::sequence::Sequence;
 const FIRST_GROUP: usize = 4;
 
 impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C> {
-    /// Dates the completions, and decides how many to handle before requests are sent. An almost idle device gets its
-    /// next requests as soon as the first few are ready: it would run out of work while a whole batch is prepared and
-    /// submitted.
+    /// Timestamps the completions, and decides how many to handle before requests are sent. An almost idle device
+    /// gets its next requests as soon as the first few are ready: it would run out of work while a whole batch is
+    /// prepared and submitted.
     #[inline]
     pub(super) fn reap(&mut self, time: &impl Timeline, recorder: &mut dyn Recorder) {
         let now = time.now();
@@ -36,7 +36,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             .roll(now, self.phase.end, &in_flight, || time.used(), recorder);
         self.reaped_at = now;
         let (count, left) = (self.done.len(), self.outstanding as usize - self.done.len());
-        // A sequence that watches takes each submission for the beginning of a wait.
+        // A sequence that watches interprets each submission as the beginning of a wait, so it gets only one per
+        // batch.
         let early = !S::WATCHES && count > FIRST_GROUP && left < count / 2 && time.starts_early();
         self.group = if early { FIRST_GROUP } else { count };
     }

@@ -15,8 +15,8 @@ pub(super) struct Feed<S> {
     /// No request is due before this one completes.
     waits_for: Option<u64>,
     ended: bool,
-    /// Whether the sequence is no longer asked, because it has ended or its last request is still
-    /// kept here.
+    /// Whether the sequence is no longer asked for requests, because it has ended or its last request is still kept
+    /// here.
     asks_no_more: bool,
 }
 
@@ -38,7 +38,7 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         self.sequence.starts(start);
     }
 
-    /// If the next request is due by now, writes it into `place` and returns its due time.
+    /// If the next request is due, writes it into `place` and returns its due time.
     #[inline(always)] // once per request
     pub(super) fn due(&mut self, now: Nanos, place: &mut Planned) -> Option<Nanos> {
         if now < self.ask_at {
@@ -56,7 +56,7 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         }
     }
 
-    /// The same as [`Feed::due`], for callers that use it once per run.
+    /// Like [`Feed::due`], for callers that use it once per run.
     #[inline(never)]
     pub(super) fn seldom_due(&mut self, now: Nanos, place: &mut Planned) -> Option<Nanos> {
         self.due(now, place)
@@ -153,8 +153,8 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         self.sequence.given_back(index, at);
     }
 
-    /// Reports that the worker sends no more requests and only asks for the unsent ones, which may have to be read
-    /// first. Returns true if other workers continue.
+    /// Reports that the worker sends no more requests and from now on only asks which requests remain unsent; they
+    /// may still have to be read. Returns true if other workers continue.
     pub(super) fn leaves(&mut self, may_wait: bool) -> bool {
         self.ask_again();
         self.sequence.leaves(may_wait)
@@ -166,8 +166,8 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         (self.ask_at, self.waits_for) = (Nanos(0), None);
     }
 
-    /// Returns when to ask again if nothing completes before that. `own` returns true for an unfinished request of this
-    /// worker; if the sequence is waiting for such a request, it need not be asked again before that completes.
+    /// Returns when to ask again if nothing completes before that. `own` returns true for an unfinished request of
+    /// this worker; while the sequence waits for such a request, there is no need to ask before it completes.
     #[inline]
     pub(super) fn ask_at(&self, own: impl Fn(u64) -> bool) -> Nanos {
         match self.waits_for {

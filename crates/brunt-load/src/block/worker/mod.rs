@@ -56,7 +56,7 @@ pub struct Worker<S, C> {
     /// Completions taken from the device at `reaped_at` and not handled yet.
     done: Vec<Completion>,
     reaped_at: Nanos,
-    /// Number of them to handle before requests are sent again.
+    /// Number of these completions to handle before requests are sent again.
     group: usize,
     feed: Feed<S>,
     /// A due request that overlaps one in flight.
@@ -84,7 +84,7 @@ struct Rules {
 
 impl Worker<Synthetic, Blocks> {
     /// Creates a worker of a described workload for a device with this info, with buffers from `pool`. `run`
-    /// distinguishes this run's blocks from others during verification.
+    /// distinguishes this run's blocks from those of other runs during verification.
     ///
     /// # Errors
     /// The workload does not fit the device, or the journal can't be created.
@@ -176,7 +176,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     }
 
     /// Runs from `start` until the sequence, the workload's limits or a stop command ends the run. Always returns:
-    /// requests that the device doesn't answer within the workload's `drain` are counted as hanging.
+    /// requests that the device doesn't answer within the workload's `drain` count as hanging.
     ///
     /// # Errors
     /// The ring or the content's files failed. Everything measured before that has been passed to the recorder, except
@@ -256,7 +256,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     }
 
     /// Closes intervals, checks for commands and the end of the run, and passes on the log of requests.
-    #[inline(always)] // once per turn of the loop, from one place
+    #[inline(always)] // once per turn of the loop, from a single call site
     fn keep_records(
         &mut self,
         now: Nanos,
@@ -319,7 +319,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
 
     /// Returns true if requests will be issued even though none is outstanding.
     fn more_to_come(&mut self, now: Nanos) -> bool {
-        // The sequence may have just ended: waiting until the next check would count towards the run's time.
+        // The sequence may have just ended; waiting until the next check would lengthen the run's measured time.
         if self.phase.issuing && self.feed.is_over() && self.held.is_none() {
             self.phase.all_is_made(now);
         }
@@ -328,7 +328,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             || self.is_behind(now)
     }
 
-    /// Prepares the flush that ends the run; returns false if none is to be sent.
+    /// Prepares the flush that ends the run; returns false if there is none.
     #[cold]
     fn flush_at_end(&mut self, now: Nanos) -> bool {
         if !self.phase.begins_flush(now) {
@@ -518,7 +518,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.submitting
             .extend(self.batch.iter().map(|request| request.tag as u32));
         device.submit(&mut self.batch);
-        // A device accepts requests from the front.
+        // A device accepts requests in order, from the front of the batch.
         let taken = self.submitting.len() - self.batch.len();
         for index in &self.submitting[..taken] {
             let slot = &self.slots.all[*index as usize];
@@ -544,7 +544,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         Ok(())
     }
 
-    /// Sets the send time of the batch to now: the time spent on generating data is not the device's.
+    /// Sets the send time of the batch to now, so that the time spent generating data isn't attributed to the device.
     fn send_now(&mut self, now: Nanos) {
         for request in &self.batch {
             self.slots.all[request.tag as usize].sent = now;
@@ -640,14 +640,14 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             self.count_skipped(&planned, intended);
         }
         let until = self.phase.due_until.min(now);
-        // This worker has to count a request that was given to it.
+        // A request that was given to this worker has to be counted here.
         let kept = self.feed.take_kept();
         let is_last = kept
             .is_some_and(|(planned, at)| !self.skip_or_give_back(&planned, at, until, recorder));
         // An interrupted run doesn't wait for complete figures.
         let may_wait = !self.phase.is_gone() && self.phase.stopped != Stopped::Interrupted;
         let others_go_on = self.feed.leaves(may_wait);
-        // If a worker lost its device, those with working devices continue, however long that worker waited for
+        // If a worker has lost its device, workers with working devices continue, however long that worker waited for
         // answers.
         let leaves_it = self.phase.is_gone() || now < self.phase.drain_until;
         if is_last || (others_go_on && leaves_it) {

@@ -1,5 +1,5 @@
-//! Computes how long requests were at the device in each interval: divided by the interval's length, this is the mean
-//! number in flight. A stalled device completes nothing, but must still show its full depth.
+//! Computes the time that requests spent at the device in each interval: divided by the interval's length, this is
+//! the mean number in flight. A stalled device completes nothing, but must still show its full depth.
 //!
 //! The rule: no per-request work. The histograms already sum the service times of completed requests. When an interval
 //! is closed, the ages of requests still at the device are added, and subtracted again from the next interval, because
@@ -19,7 +19,7 @@ use brunt_result::Figures;
 
 use super::slots::{Slot, Slots};
 
-/// Requests passed to the device, including those that it has not accepted yet.
+/// Requests passed to the device, including those not yet accepted.
 pub(super) struct InFlight<'a> {
     pub(super) slots: &'a Slots,
     pub(super) batch: &'a VecDeque<Request>,
@@ -76,7 +76,7 @@ impl InFlight<'_> {
         for slot in self.slots.all.iter().filter(|slot| slot.in_flight) {
             *ages.of(slot) += age(slot);
         }
-        // The device has not accepted these, so they are yet to be sent.
+        // The device has not accepted these, so their send time will be later than now.
         for request in self.batch {
             let slot = &self.slots.all[request.tag as usize];
             *ages.of(slot) -= age(slot);
@@ -88,7 +88,7 @@ impl InFlight<'_> {
 /// The state of the open interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Occupancy {
-    /// The ages of recorded requests in flight when it began.
+    /// The ages, at the beginning of the interval, of recorded requests in flight.
     before: u64,
     /// Attempts that are not part of any service time.
     others: u64,

@@ -21,7 +21,8 @@ pub(super) struct RunPhase {
     /// Whether recording has begun; set together with `measure_start`.
     pub(super) measuring: bool,
     pub(super) measure_start: Nanos,
-    /// When measuring ends. `MAX`, for the last completion, without a time limit or if a flush ends the run.
+    /// When measuring ends. `MAX` if measuring ends with the last completion: without a time limit, or if a flush
+    /// ends the run.
     pub(super) end: Nanos,
     /// Requests that are due at this time or later are not issued.
     pub(super) due_until: Nanos,
@@ -145,8 +146,8 @@ impl RunPhase {
         self.stop_issuing(now, Stopped::Done);
     }
 
-    /// Returns true once, when all other requests of a run that a flush ends are answered, unless it was cut short. The
-    /// flush may take as long as they could.
+    /// For a run that ends with a flush and was not cut short: returns true once, when all other requests have
+    /// completed. The flush then gets the full drain time.
     pub(super) fn begins_flush(&mut self, now: Nanos) -> bool {
         let begins = self.flushes_at_end && self.stopped == Stopped::Done && !self.is_gone;
         if begins {

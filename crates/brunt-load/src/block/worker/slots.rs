@@ -137,7 +137,7 @@ mod tests {
         slots.settle();
         assert!(
             slots.free.is_empty(),
-            "two are in flight: the queue is as deep as it may be"
+            "with two requests in flight, the reduced queue depth is reached"
         );
         slots.free.push(used[1]);
         slots.settle();

@@ -41,13 +41,13 @@ pub(super) struct Tally {
     /// Failed requests beyond the maximum number of distinct causes.
     other_causes: u64,
     last_completed: Nanos,
-    /// When the worker actually started, at its start time or later; the first request of an open loop may be due long
-    /// after.
+    /// When the worker actually started, at its start time or later; the first request of an open loop may be due
+    /// much later.
     pub(super) began: Nanos,
     interval: Option<Duration>,
     interval_end: Nanos,
     log: Option<Vec<RequestRecord>>,
-    /// When the log is next passed on, unless it fills up first.
+    /// When the log is passed on next, unless it fills up first.
     log_due: Nanos,
 }
 
@@ -124,7 +124,7 @@ impl Tally {
         }
     }
 
-    /// Closes the intervals that are over, in a run that ends at `end`.
+    /// Closes the intervals that have ended, in a run that ends at `end`.
     #[inline]
     pub(super) fn roll(
         &mut self,
@@ -224,8 +224,8 @@ impl Tally {
             .attempt(sent, now, self.current.start, end, is_recorded);
     }
 
-    /// Keeps the first error: the device's or, failing that, how the data differs. Counts errors of recorded requests
-    /// by cause.
+    /// Keeps the first error: the device's or, if there is none, a description of the wrong data. Counts errors of
+    /// recorded requests by cause.
     #[cold]
     pub(super) fn went_wrong(
         &mut self,

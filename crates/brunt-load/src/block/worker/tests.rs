@@ -216,7 +216,8 @@ fn a_closed_loop_keeps_its_depth() {
     assert_eq!(outcome.figures.response().min(), Some(Nanos(100_000)));
 }
 
-/// An open loop's latencies show a one-second stall as callers would have experienced it; a closed loop's hide it.
+/// An open loop's latencies show a one-second stall as callers would have experienced it; a closed loop's latencies
+/// hide it.
 #[test]
 fn a_stall_shows_only_in_an_open_loop() {
     let stalled = |arrival| {
@@ -273,8 +274,8 @@ fn a_worker_begins_at_its_start() {
     assert_eq!(began(Arrival::Closed {}, MS), (start, 1));
 }
 
-/// Open-loop requests are sent at their due times. Those that are too late are skipped and counted, and do not shift
-/// the sequence.
+/// Open-loop requests are sent at their due times. Requests that are too late are skipped and counted, and do not
+/// shift the sequence.
 #[test]
 fn late_requests_are_skipped_and_counted() {
     let mut device = Simulated::new(&Clock::manual(), 1, 10 * MS);
@@ -557,7 +558,7 @@ fn waiting_requests_are_counted_in_each_interval() {
         stop: for_time(Duration::from_secs(6)),
         ..Workload::default()
     };
-    // They were sent one service time before the stall began.
+    // The waiting requests were sent one service time before the stall began.
     let counts = waiting(&closed, &mut stalled(4));
     let of_stall = [(4, 501.0, 501.0), (4, 1501.0, 1501.0)];
     assert_eq!(counts[2..4], of_stall, "{counts:?}");
@@ -569,7 +570,7 @@ fn waiting_requests_are_counted_in_each_interval() {
         arrival: open(100.0),
         ..closed.clone()
     };
-    // Due every 10 ms from 2.5 s on, including both ends.
+    // One request is due every 10 ms from 2.5 s on, counting both ends.
     let of_stall = [(51, 250.0, 500.0), (151, 750.0, 1500.0)];
     assert_eq!(waiting(&open, &mut stalled(4))[2..4], of_stall);
     // Without any answers, requests also wait at the end of the run.

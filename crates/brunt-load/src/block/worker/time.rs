@@ -28,7 +28,7 @@ pub trait Timeline {
     }
     /// Returns the number of system calls made for requests so far.
     fn system_calls(&self) -> u64;
-    /// Returns the CPU time used so far by other threads that work on its requests, and by polling.
+    /// Returns the CPU time used so far by other threads that work on this worker's requests, and by polling.
     fn ring_cpu(&self) -> RingCpu {
         RingCpu {
             workers_nanos: Some(0),
@@ -44,7 +44,7 @@ pub trait Timeline {
     }
 }
 
-/// The cost of requests beyond that of the worker's own thread.
+/// The cost of requests in addition to that of the worker's own thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RingUse {
     /// Number of system calls.

@@ -69,7 +69,7 @@ impl Workload {
         if !interval.is_zero() && !(INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
             wrong(
                 "interval",
-                format!("{} is neither 0 nor from 10ms to 1h", self.interval),
+                format!("{} is outside 10ms to 1h, and not 0", self.interval),
             )?;
         }
         self.check_stop()
@@ -134,7 +134,7 @@ impl Workload {
             Arrival::Open { rate, .. } if rate_ok(rate) => Ok(()),
             Arrival::Open { rate, .. } => wrong(
                 "arrival.rate",
-                format!("{rate} is not above 0 and at most 1e9 per second"),
+                format!("{rate} is out of range (above 0, at most 1e9 per second)"),
             ),
             Arrival::Search {
                 percentile,
@@ -158,13 +158,13 @@ impl Workload {
                 if !rate_ok(rate) {
                     wrong(
                         "arrival.rate",
-                        format!("{rate} is not above 0 and at most 1e9 per second"),
+                        format!("{rate} is out of range (above 0, at most 1e9 per second)"),
                     )?;
                 }
                 if !(0.001..=0.5).contains(&tolerance) {
                     wrong(
                         "arrival.tolerance",
-                        format!("{tolerance} is not from 0.001 to 0.5"),
+                        format!("{tolerance} is outside 0.001 to 0.5"),
                     )?;
                 }
                 if self.stop.time.is_none() {

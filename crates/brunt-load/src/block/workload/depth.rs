@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::{Arrival, QUEUE_DEPTH_MAX, Workload};
 use crate::load::{Promise, WorkloadError};
 
-/// Search for a queue depth before a point's first run: that saturates the target, or with `percentile` and `limit` the
-/// largest at which response times stay below a limit.
+/// Searches for a queue depth before a point's first run: the one that saturates the target or, with `percentile` and
+/// `limit`, the largest one at which response times stay within the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DepthSearch {
@@ -39,7 +39,7 @@ impl Default for DepthSearch {
 }
 
 impl DepthSearch {
-    /// Checks whether it is valid for this workload.
+    /// Checks whether the search is valid for this workload.
     ///
     /// # Errors
     /// The invalid key, and what would be correct.
@@ -47,7 +47,7 @@ impl DepthSearch {
         let wrong = |key, what: String| Err(WorkloadError { key, what });
         if !(workload.queue_depth..=QUEUE_DEPTH_MAX).contains(&self.max) {
             let what = format!(
-                "{} is outside {} (queue_depth, where it begins) to {QUEUE_DEPTH_MAX}",
+                "{} is outside {} (queue_depth, the first to be tried) to {QUEUE_DEPTH_MAX}",
                 self.max, workload.queue_depth
             );
             return wrong("depth_search.max", what);
@@ -68,7 +68,7 @@ impl DepthSearch {
             && (!(percentile > 0.0 && percentile < 100.0) || limit.is_zero())
         {
             let what = format!(
-                "p{percentile} below {}; write percentile = 99, limit = \"5ms\"",
+                "p{percentile} below {} is not a possible limit; write percentile = 99, limit = \"5ms\"",
                 Span(limit)
             );
             return wrong("depth_search.limit", what);
@@ -79,7 +79,7 @@ impl DepthSearch {
         }
     }
 
-    /// Returns the latency limit to keep, if any.
+    /// Returns the latency limit that the depth has to meet, if any.
     pub(in crate::block) fn promise(&self) -> Option<Promise> {
         Some(Promise {
             percentile: self.percentile?,

@@ -1,6 +1,7 @@
 //! Checks which workloads can run on other hosts, and serializes workloads for them.
 //!
-//! The rule: settings that another host can't follow are refused here by key, before anything is opened.
+//! The rule: settings that another host can't follow are rejected here, before anything is opened, with an error that
+//! names the key.
 
 use std::path::PathBuf;
 
@@ -50,7 +51,7 @@ impl Workload {
         }
     }
 
-    /// Serializes it as text, which the host that runs it parses with its [`crate::LOADS`].
+    /// Serializes the workload as text, which the host that runs it parses with its [`crate::LOADS`].
     ///
     /// # Panics
     /// If its values can't be serialized; values read from a file always can.
@@ -58,22 +59,23 @@ impl Workload {
         toml::to_string(self).expect("a workload can be written as TOML")
     }
 
-    /// Serializes it as JSON, for plans.
+    /// Serializes the workload as JSON, for plans.
     ///
     /// # Panics
-    /// As for [`Workload::written`].
+    /// If its values can't be serialized; values read from a file always can.
     pub(crate) fn as_json(&self) -> serde_json::Value {
         serde_json::to_value(self).expect("a workload can be written as JSON")
     }
 
-    /// Removes and returns the folder for its journals. The folder is on this machine, so other hosts aren't given it.
+    /// Removes and returns the folder for the workload's journals. The folder is on this machine, so it isn't sent to
+    /// other hosts.
     pub(crate) fn take_journals(&mut self) -> Option<PathBuf> {
         self.verify
             .as_mut()
             .and_then(|verify| verify.journal.take())
     }
 
-    /// Checks whether its hosts can run it.
+    /// Checks whether the workload's hosts can run it.
     pub(super) fn check_other_hosts(&self) -> Result<(), WorkloadError> {
         check_hosts(&self.hosts, self.workers)?;
         if self.hosts.is_empty() {
@@ -85,10 +87,10 @@ impl Workload {
         Ok(())
     }
 
-    /// Checks whether several hosts can share its replay.
+    /// Checks whether several hosts can share the workload's replay.
     ///
     /// # Errors
-    /// The order of requests would depend on the progress of other hosts.
+    /// The order of requests would depend on the progress of other hosts, or the workload verifies data.
     pub(crate) fn check_shared_replay(&self) -> Result<(), WorkloadError> {
         if self
             .timing

@@ -28,7 +28,7 @@ pub struct Steady {
     /// Figure that has to be steady.
     #[serde(default, skip_serializing_if = "is_default")]
     pub figure: SteadyFigure,
-    /// Largest distance of a round from the mean of the window, as a share of that mean, instead of SNIA's rule.
+    /// Largest deviation of a round from the mean of the window, as a share of that mean, instead of SNIA's rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deviation: Option<f64>,
     /// Largest slope of a linear fit over the window, per round and as a share of the mean, instead of SNIA's rule.
@@ -40,7 +40,7 @@ pub struct Steady {
 }
 
 impl Steady {
-    /// Checks whether it is valid with intervals of this length.
+    /// Checks whether the settings are valid with intervals of this length.
     ///
     /// # Errors
     /// The invalid key, and what would be correct.
@@ -86,7 +86,7 @@ impl Steady {
             ("stop.steady.slope", self.slope),
         ] {
             if limit.is_some_and(|limit| !(limit > 0.0 && limit <= 10.0)) {
-                wrong(key, "it is a share of the mean above 0, such as 0.05")?;
+                wrong(key, "write a share of the mean above 0, such as 0.05")?;
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
 #[schemars(rename_all = "lowercase")]
 pub enum SyncWrites {
-    /// When it is in the device's cache, or on stable storage if the device has none.
+    /// When its data is in the device's cache, or on stable storage if the device has no cache.
     #[default]
     None,
     /// When its data is on stable storage: each write carries RWF_DSYNC or FUA.

@@ -48,7 +48,7 @@ fn unknown_keys_are_errors() {
     }
 }
 
-/// Invalid values are refused by key.
+/// Invalid values are rejected with an error that names the key.
 #[test]
 fn invalid_values_are_refused_by_key() {
     let check = |text: &str, key| {

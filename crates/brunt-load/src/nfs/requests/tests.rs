@@ -44,7 +44,7 @@ fn the_same_seed_gives_the_same_requests() {
     assert_eq!(indexes, (0..10_000).collect::<Vec<u64>>());
 }
 
-/// Shares follow from the weights, and requests are counted by their kind.
+/// Shares follow the weights, and requests are counted by their kind.
 #[test]
 fn weights_are_met() {
     let workload = workload("nfs = {}");
@@ -70,8 +70,8 @@ fn weights_are_met() {
     }
 }
 
-/// A name is made once, and only an existing one is renamed or removed. Their number stays within its bounds for any
-/// weights.
+/// A name is created once, and only an existing one is renamed or removed. Their number stays within its bounds for
+/// any weights.
 #[test]
 fn names_never_collide() {
     let mixes = [
@@ -113,7 +113,7 @@ fn names_never_collide() {
     }
 }
 
-/// A file is locked once at a time, and the oldest lock is released, after the request that makes it.
+/// A file is locked once at a time, and the oldest lock is released, after the request that takes it.
 #[test]
 fn locks_never_collide() {
     for (mix, most) in [("lock = 2, locku = 1", 5), ("locku = 1", 1)] {
@@ -192,7 +192,7 @@ fn waiting_for_a_name_counts_in_an_open_loop() {
     assert_eq!(sequence.next(ms(1), &mut place), Next::WaitFor(0));
     let mut ages = Histogram::new();
     sequence.overdue(ms(3), &mut ages);
-    // The waiting one, and those of 2 and 3 ms.
+    // The request that waits for the name, and those due at 2 and 3 ms.
     assert_eq!(ages.count(), 3);
     sequence.completed(0, RequestStatus::Good, ms(4));
     assert_eq!(sequence.next(ms(4), &mut place), Next::Due(ms(1)));

@@ -13,7 +13,7 @@ struct LateReader<G> {
     give: Option<G>,
     rest: Vec<ReplayRow>,
     at: Nanos,
-    /// Whether to supply it in another thread, while the worker continues.
+    /// Whether to supply the rest in another thread, while the worker continues.
     meanwhile: bool,
     waits: u64,
 }
@@ -177,7 +177,7 @@ fn a_worker_does_not_wait_forever_for_a_hanging_reader() {
                 false
             )
         );
-        // Up to here it might have supplied more.
+        // Until this point, the reader could have supplied more.
         drop(give);
     }
 }
@@ -226,7 +226,7 @@ impl Device for LostDevice {
     }
 }
 
-/// Opens such devices; the first ones disappear.
+/// Opens these devices; the first ones disappear.
 struct LosingBackend {
     info: DeviceInfo,
     /// Number of devices that disappear, and the number of requests after which each does.

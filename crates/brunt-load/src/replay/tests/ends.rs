@@ -52,7 +52,7 @@ fn a_request_given_back_is_not_missing_from_the_trace() {
         fidelity.reasons
     );
     assert!(
-        fidelity.reasons[0].starts_with("it ended after 1 of 2 requests"),
+        fidelity.reasons[0].starts_with("the replay ended after 1 of 2 requests"),
         "{:?}",
         fidelity.reasons
     );

@@ -21,7 +21,7 @@ struct Witness {
     inner: MemoryBackend,
     target: char,
     asked: Asked,
-    /// Maximum number of requests that it accepts at a time.
+    /// Maximum number of requests that the device accepts at a time.
     takes: usize,
 }
 
@@ -149,12 +149,13 @@ fn several_workers_keep_the_order_of_the_trace() {
             "{case}"
         );
         if timing == "trace" {
-            // When sending as fast as possible, a single worker may send everything.
+            // When sending as fast as possible, a single worker may send everything, so only replays with the trace's
+            // times count.
             let sent = |worker: &u32| requests.iter().any(|request| request.worker == *worker);
             shared += usize::from((0..workers).filter(sent).count() > 1);
         }
     }
-    // In one of them, a single worker may send everything because the others get no processor.
+    // Even in some of these, a single worker may send everything because the others get no processor time.
     assert!(shared > 0, "more than one worker sent");
 }
 

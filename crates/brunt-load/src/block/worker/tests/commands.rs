@@ -1,8 +1,8 @@
-//! Tests of commands during a run, of its end, and of contents that take time.
+//! Tests of commands during a run, of the end of a run, and of content that takes time to generate and check.
 
 use super::*;
 
-/// Gives commands when the clock reaches their times.
+/// Gives commands when the clock reaches given times.
 struct Commanding<'a> {
     time: SimulatedTime,
     commands: &'a Commands,
@@ -83,7 +83,7 @@ fn an_open_loop_obeys_another_rate() {
     };
     assert_eq!((within(0, 1), within(1, 2), within(2, 3)), (10, 1000, 100));
     assert_eq!(outcome.stopped, Stopped::Done);
-    // The same requests in the same order as at a constant rate.
+    // The requests and their order are the same as at a constant rate.
     let mut same = Simulated::new(&Clock::manual(), 64, 100 * US);
     run(
         &Workload {

@@ -34,7 +34,7 @@ fn the_last_flush_is_part_of_the_run() {
         let outcome = run(&writes(stop), &mut flushes_in(3000 * MS));
         assert_eq!(outcome.end.since(outcome.start), 4000 * MS);
         assert_eq!(flushes(&outcome), 1);
-        // Writes that completed just after the time was over count, as in fio.
+        // Writes that completed just after the time limit count, as in fio.
         let count = outcome.figures.completed_in_time();
         assert!((4000..=4004).contains(&count), "{count}");
         assert_eq!(outcome.stopped, Stopped::Done);

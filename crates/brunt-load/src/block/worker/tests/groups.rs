@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Time on which sending takes a microsecond, and a device that gains from early requests.
+/// A timeline on which sending takes a microsecond, for a device that benefits from getting requests early.
 struct EarlyTime(SimulatedTime);
 
 impl Timeline for EarlyTime {
@@ -68,7 +68,7 @@ fn an_idle_device_gets_requests_before_all_completions_are_handled() {
     assert_eq!(offsets(&early), offsets(&whole));
 }
 
-/// A completion is dated when it is reaped, although others are handled and requests are sent before it.
+/// A completion's time is when it was reaped, although others are handled and requests are sent before it is handled.
 #[test]
 fn groups_do_not_prolong_service_times() {
     let mut device = Simulated::new(&Clock::manual(), 32, MS);

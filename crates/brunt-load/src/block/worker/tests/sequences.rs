@@ -73,7 +73,7 @@ fn worker_of<S: Sequence<Request = Planned>>(
     Worker::with(sequence, content, &workload, id, &BufPool::new(0))
 }
 
-/// The time until `run` returns includes nothing after the last request.
+/// The measured time includes nothing after the last completion.
 #[test]
 fn a_run_ends_with_its_last_completion() {
     let clock = Clock::manual();
