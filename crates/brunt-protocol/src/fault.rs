@@ -9,7 +9,7 @@ use std::time::Duration;
 use brunt_core::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// A process on a host.
+/// A process, identified on the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum HostProcess {
@@ -23,11 +23,11 @@ pub enum HostProcess {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum HostFault {
-    /// Take away a share of the CPU.
+    /// Take away a share of the CPU time.
     Cpu {
-        /// Share of each core, 0.01 to 1.
+        /// Share of each core's time, 0.01 to 1.
         share: f64,
-        /// The cores; empty for all of them.
+        /// The affected cores; empty for all of them.
         cores: Vec<usize>,
     },
     /// Lock memory.
@@ -44,18 +44,18 @@ pub enum HostFault {
     Kill {
         /// The process.
         process: HostProcess,
-        /// Whether a supervisor on the host restarts it; if so, the fault ends when the new process runs.
+        /// Whether a supervisor on the host restarts the process; if so, the fault ends when the new process runs.
         comes_back: bool,
     },
-    /// Attach the kernel's emulator to an interface.
+    /// Attach netem, the kernel's network emulator, to an interface.
     Netem {
-        /// The interface that packets leave by.
+        /// The interface through which packets leave.
         interface: String,
-        /// The settings of a link, in the experiment's format.
+        /// The link's settings, in the experiment's format.
         settings: serde_json::Value,
     },
-    /// Bridge two interfaces and pass packets unchanged: the basis for [`HostFault::Impair`], not an impairment itself.
-    /// There is only one at a time.
+    /// Bridge two interfaces and pass packets unchanged: the basis for [`HostFault::Impair`], not an impairment
+    /// itself. An agent has only one bridge at a time.
     Bridge {
         /// The two interfaces.
         interfaces: [String; 2],
@@ -66,26 +66,26 @@ pub enum HostFault {
     },
     /// Make the bridge delay or drop packets, among other impairments.
     Impair {
-        /// The settings of a link, in the experiment's format: from the first interface to the second, and back.
+        /// The link's settings, in the experiment's format: from the first interface to the second, and back.
         settings: Box<[serde_json::Value; 2]>,
     },
-    /// Measure the path to another host with ICMP echo requests; the proof's value is the figure. Not an impairment: it
-    /// proves those of others, and it leaves nothing to remove.
+    /// Measure the path to another host with ICMP echo requests; the proof contains the measured value. Not an
+    /// impairment itself: it proves other faults' impairments, and leaves nothing to remove.
     ProbePath {
-        /// The other host; agents probe IPv4 only.
+        /// The other host's address; agents only probe IPv4.
         address: IpAddr,
-        /// The figure to measure.
+        /// The property to measure.
         figure: PathFigure,
         /// Number of requests.
         requests: u32,
-        /// Microseconds from one request to the next; 0 sends all of them at once.
+        /// Microseconds between consecutive requests; 0 sends all of them at once.
         interval_us: u64,
         /// Bytes of data in each request.
         payload_bytes: u32,
     },
 }
 
-/// Properties of a path that echo requests measure.
+/// Properties of a path that can be measured with echo requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathFigure {
@@ -107,7 +107,7 @@ pub struct Proof {
     pub seen: Nanos,
     /// The observation, with its figures, for a report: `97.8% of core 1 taken over 250ms`.
     pub what: String,
-    /// The figure in it, if any, that shows whether the fault is in effect, in the unit stated in `what`.
+    /// The number in `what`, if any, that shows whether the fault is in effect, in the unit stated there.
     pub value: Option<f64>,
 }
 
@@ -134,10 +134,10 @@ impl Proof {
 pub enum HostFaultFailure {
     /// The agent doesn't allow it.
     NotAllowed,
-    /// The target of the fault doesn't exist, or the system refused.
+    /// The target of the fault doesn't exist, or the system refused the request.
     Refused,
-    /// It was injected, but had no observable effect.
+    /// The fault was injected, but had no observable effect.
     NotShown,
-    /// It was removed, but is still observable.
+    /// The fault was removed, but is still observable.
     NotGone,
 }

@@ -1,4 +1,5 @@
-//! Encodes bytes in a message as hexadecimal: two digits per byte, where a list of numbers takes up to four characters.
+//! Encodes bytes in a message as hexadecimal: two digits per byte, where a list of numbers takes up to four
+//! characters per byte.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serializer};

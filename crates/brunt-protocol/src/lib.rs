@@ -1,5 +1,5 @@
-//! The messages between the controller of an experiment and its agents, and their framing: before, during and after a
-//! run.
+//! The messages between the controller of an experiment and its agents before, during and after a run, and their
+//! framing.
 //!
 //! A frame is a length (four bytes, big-endian), followed by that many bytes of JSON. Each side starts with a greeting
 //! that states [`VERSION`]; on a mismatch, the error names both versions. A length is checked against
@@ -30,16 +30,17 @@ pub use requests::RecordEnd;
 pub use role::{HostRole, HostService, RoleEnd, RoleNews, RoleOrder, RoleOutage};
 pub use watch::{INTERFACES_MAX, InterfaceReading, SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 
-/// The protocol version. Raised when the meaning of a message changes or a new message is added.
+/// The protocol version, raised when the meaning of a message changes or a message is added.
 pub const VERSION: u32 = 19;
 /// Maximum size of a frame. An interval with eight kinds of operations and full histograms takes a third of it; longer
 /// data (requests, a trace) is sent in several frames.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Maximum number of requests in a message: about 64 KiB, so that a clock reply never waits long behind them.
+/// Maximum number of requests in a message: about 64 KiB, so that a reply to [`ToHost::Clock`] never waits long
+/// behind them.
 pub const REQUESTS_MAX: usize = 1024;
 /// Maximum bytes of a trace in a message, before text encoding.
 pub const PART_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of a journal in a message: about as long as [`REQUESTS_MAX`] requests, for the same reason.
+/// Maximum bytes of a journal in a message: about the size of [`REQUESTS_MAX`] requests, for the same reason.
 pub const JOURNAL_BYTES_MAX: usize = 32 << 10;
 /// Maximum bytes of a service's output in a message.
 pub const LOG_BYTES_MAX: usize = 32 << 10;
@@ -53,7 +54,7 @@ pub struct Moment {
     pub at: Nanos,
 }
 
-/// A value that must not be displayed, such as a URL with its password. It is sent as it is, but printed as `***`.
+/// A value that must not be displayed, such as a URL with its password. It is sent in clear, but printed as `***`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(pub String);
@@ -68,7 +69,7 @@ impl fmt::Debug for Secret {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TraceDigest(pub String);
 
-/// How far a host proceeds with a load.
+/// How far a host takes a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadStep {
@@ -80,7 +81,7 @@ pub enum LoadStep {
     Close,
 }
 
-/// A host's part of a run.
+/// A host's share of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Assignment {
@@ -92,10 +93,10 @@ pub struct Assignment {
     pub first_worker: u32,
     /// Number of the run's workers on all hosts.
     pub workers_of_all: u32,
-    /// Number of workers that share this host's device: all of them, or just this host's if each host has its own
-    /// device.
+    /// Number of workers that share this host's device: all of the run's workers, or only this host's if each host
+    /// has its own device.
     pub workers_on_device: u32,
-    /// An entry in the table of loads, such as `block`.
+    /// The load's kind: an entry in the table of loads, such as `block`.
     pub kind: String,
     /// The load for this run, in the format of its kind (TOML).
     pub load: String,
@@ -107,10 +108,10 @@ pub struct Assignment {
     pub target: Secret,
     /// Whether the device may be written to although it holds a file system or partition table.
     pub overwrite: bool,
-    /// Whether its workers keep journals of acknowledged writes, for the controller.
+    /// Whether the workers keep journals of acknowledged writes, for the controller.
     pub journals: bool,
-    /// The targets of a replay that uses several, in order, driven as a single device in place of `target`; empty for
-    /// other loads.
+    /// The targets of a replay on several, in order, driven as a single device in place of `target`; empty for other
+    /// loads.
     pub joined: Vec<JoinedTarget>,
 }
 
@@ -118,9 +119,9 @@ pub struct Assignment {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinedTarget {
-    /// Its name in the workload's `devices`.
+    /// The target's name in the workload's `devices`.
     pub name: String,
-    /// Its URL as this host opens it.
+    /// The target's URL as this host opens it.
     pub url: Secret,
     /// See [`Assignment::overwrite`].
     pub overwrite: bool,
@@ -137,7 +138,8 @@ pub enum ToHost {
         /// The program's version, for the error message on a mismatch.
         program: String,
     },
-    /// Prepare this; only valid if there is no other run. Answered by [`FromHost::Ready`] or [`FromHost::Failed`].
+    /// Prepare this load; only valid while no run is in progress. Answered by [`FromHost::Ready`] or
+    /// [`FromHost::Failed`].
     Prepare(Box<Assignment>),
     /// A part of a trace that the host lacks, in order; an empty part ends the trace.
     TracePart {
@@ -148,11 +150,11 @@ pub enum ToHost {
     },
     /// Start at this time on the host's own clock.
     Start(Moment),
-    /// Send no further requests; the measurements so far are the result.
+    /// Send no further requests; the result is what has been measured so far.
     Stop,
-    /// The rate of an open loop from now on, in requests per second of all hosts' workers combined.
+    /// From now on, the rate of an open loop, in requests per second over all hosts' workers.
     Rate(f64),
-    /// The queue depth of each worker from now on.
+    /// From now on, the queue depth of each worker.
     Depth(u32),
     /// Renew the lease.
     Renew,
@@ -163,27 +165,27 @@ pub enum ToHost {
     },
     /// Sample the host's counters from now on, at the given interval; samples arrive as [`FromHost::Event`].
     Watch {
-        /// The controller's name for the host, for notes.
+        /// The controller's name for the host, used in notes.
         name: String,
         /// Milliseconds between two samples.
         interval_ms: u64,
         /// The probes to use; empty for all.
         only: Vec<String>,
-        /// Programs whose processes are sampled as well.
+        /// Programs whose processes are sampled too.
         processes: Vec<String>,
     },
     /// Schedule samples: the first at this time on the host's own clock, then one per interval.
     WatchFrom(Moment),
     /// Take a last sample, and stop; answered by [`FromHost::Watched`].
     Unwatch,
-    /// Read the byte counters of these interfaces from now on, replacing an earlier order.
+    /// Read the byte counters of these interfaces from now on; replaces an earlier request.
     Count {
         /// Their names.
         interfaces: Vec<String>,
     },
-    /// Forget all readings but the last, and read at this time on the host's own clock, then regularly.
+    /// Discard all readings but the last, read at this time on the host's own clock, and regularly from then on.
     CountFrom(Moment),
-    /// Read twice more, and stop; answered by [`FromHost::Counted`].
+    /// Take two more readings, and stop; answered by [`FromHost::Counted`].
     Uncount,
     /// Inject a fault; answered by [`FromHost::FaultPut`] or [`FromHost::FaultFailed`].
     PutFault {
@@ -203,7 +205,7 @@ pub enum ToHost {
     Role {
         /// Identifies the role.
         role: u32,
-        /// The order to the role.
+        /// What the role should do.
         order: RoleOrder,
     },
     /// Send the next requests of the run's record; answered by a single [`FromHost::Requests`].
@@ -218,15 +220,15 @@ pub enum ToHost {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostReady {
-    /// Remarks for the user.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// The engine of its requests; `None` for a load that needs none, or was only opened.
+    /// The engine that sends its requests; `None` if the load needs no engine, or was only opened.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<EngineChoice>,
-    /// The mode of its rings, if it was to be measured.
+    /// The mode of the load's rings, if it had to be measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ring: Option<RingChoice>,
-    /// A digest of the requests in the trace that it replays.
+    /// A digest of the requests in the trace that the host replays.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trace: Option<String>,
 }
@@ -235,15 +237,15 @@ pub struct HostReady {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// Its version differs.
+    /// The host's program speaks another protocol version.
     Version,
-    /// It is not allowed to open the requested target.
+    /// The host is not allowed to open the requested target.
     NotAllowed,
     /// A load or target is invalid or cannot be opened.
     Refused,
     /// A device, a disk or the ring failed during the run.
     Broken,
-    /// It received nothing for the duration of its lease.
+    /// Nothing arrived from the controller for the duration of the lease.
     LeaseOver,
 }
 
@@ -262,13 +264,13 @@ pub enum FromHost {
     },
     /// The host lacks the trace, which must follow as [`ToHost::TracePart`].
     NeedsTrace(TraceDigest),
-    /// All workers are waiting for the start.
+    /// All workers are ready and waiting for the start.
     Ready(HostReady),
-    /// An interval of a worker is over.
+    /// An interval of a worker has ended.
     Interval {
-        /// The worker's number, counted from this host's first worker.
+        /// The worker's number, counting from this host's first worker.
         worker: u32,
-        /// The measurements in it.
+        /// The worker's measurements in this interval.
         interval: Box<Interval>,
     },
     /// Another event on the host, such as a sample of its state or a fault.
@@ -279,14 +281,14 @@ pub enum FromHost {
         round: u32,
         /// When the request was received.
         heard: Nanos,
-        /// The wall clock between receiving the request and replying, in nanoseconds since 1970.
+        /// The wall clock at a moment between receiving the request and replying, in nanoseconds since 1970.
         wall_ns: u64,
         /// The time just before the reply was sent.
         answered: Nanos,
     },
-    /// A remark for the user, such as counters that this host's kernel lacks.
+    /// A note for the user, such as counters that this host's kernel lacks.
     Note(String),
-    /// A remark for the user about the host's samples.
+    /// A note for the user about the host's samples.
     WatchNote(String),
     /// Sampling has ended, with this outcome; answers [`ToHost::Unwatch`].
     Watched(WatchReport),
@@ -317,7 +319,7 @@ pub enum FromHost {
         /// For users: what failed, where, and what to do.
         what: String,
     },
-    /// News of a role.
+    /// News about a role.
     Role {
         /// The role's number.
         role: u32,
@@ -338,51 +340,51 @@ pub enum FromHost {
         /// For users: what failed, where, and what to do.
         what: String,
     },
-    /// Sent when all workers of a load that records requests have ended: the number of recorded requests.
+    /// Sent for a load that records requests, when all workers have ended: the number of recorded requests.
     Recorded(RecordEnd),
     /// The next requests of the record, at most [`REQUESTS_MAX`]; answers [`ToHost::MoreRequests`].
     Requests(#[serde(with = "requests")] Vec<RequestRecord>),
-    /// Sent for a load that keeps journals of acknowledged writes, when all workers have ended, or one has failed after
-    /// the start: the length in bytes of the journal of each of this host's workers.
+    /// Sent for a load that keeps journals of acknowledged writes, when all workers have ended, or one has failed
+    /// after the start: the length in bytes of each worker's journal.
     Journals(Vec<u64>),
     /// The next part of the journals, in the order of workers; answers [`ToHost::MoreJournal`].
     Journal {
-        /// The worker's number, counted from this host's first worker.
+        /// The worker's number, counting from this host's first worker.
         worker: u32,
-        /// [`JOURNAL_BYTES_MAX`], or the rest of this worker's journal.
+        /// [`JOURNAL_BYTES_MAX`] bytes, or the rest of this worker's journal.
         #[serde(with = "hex")]
         bytes: Vec<u8>,
     },
-    /// A worker has ended; no further interval of it follows.
+    /// A worker has ended and reports no further intervals.
     Ended {
-        /// The worker's number, counted from this host's first worker.
+        /// The worker's number, counting from this host's first worker.
         worker: u32,
-        /// Its whole measurement.
+        /// The worker's measurements over the whole run.
         outcome: Box<Outcome>,
     },
     /// Sent after the run, when all workers have ended.
     Done {
-        /// Errors of their devices, sorted by worker.
+        /// Errors of the workers' devices, sorted by worker.
         troubles: Vec<String>,
-        /// The page cache's share, for a load on a file system.
+        /// For a load on a file system: the page cache's share.
         page_cache: Option<PageCache>,
-        /// This host's part of a replay, for the load that judges all parts.
+        /// This host's part of a replay, for the load, which judges all parts together.
         replay: Option<String>,
     },
-    /// The run has been discarded, and nothing of it is left; answers [`ToHost::Release`].
+    /// The run has been discarded completely; answers [`ToHost::Release`].
     Released,
 }
 
 /// Why bytes from a peer are not a valid frame or message.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// The announced length exceeds the limit.
+    /// The announced length exceeds [`FRAME_BYTES_MAX`].
     #[error("a message of {bytes} bytes exceeds the maximum of {FRAME_BYTES_MAX}")]
     TooLong {
         /// The announced length.
         bytes: usize,
     },
-    /// Not a message of this version.
+    /// The bytes are not a message of this version.
     #[error("malformed message: {0}")]
     Malformed(#[from] serde_json::Error),
     /// The first message is not a greeting.
@@ -390,7 +392,8 @@ pub enum FrameError {
     NoGreeting,
     /// The peer's protocol version differs.
     #[error(
-        "the other side ({program}) speaks version {theirs}, this one {VERSION}; use the same program on both"
+        "the other side ({program}) speaks protocol version {theirs}, this side version {VERSION}; \
+         use the same program on both"
     )]
     Version {
         /// The peer's version.
@@ -401,10 +404,10 @@ pub enum FrameError {
 }
 
 impl ToHost {
-    /// Checks that this may be the first message.
+    /// Checks that this message may be the first one.
     ///
     /// # Errors
-    /// It is not a greeting, or is from another version.
+    /// It is not a greeting, or its version differs.
     pub fn check_greeting(&self) -> Result<(), FrameError> {
         match self {
             ToHost::Hello { version, program } => check_version(*version, program),
@@ -414,10 +417,10 @@ impl ToHost {
 }
 
 impl FromHost {
-    /// Checks that this may be the first message.
+    /// Checks that this message may be the first one.
     ///
     /// # Errors
-    /// It is not a greeting, or is from another version.
+    /// It is not a greeting, or its version differs.
     pub fn check_greeting(&self) -> Result<(), FrameError> {
         match self {
             FromHost::Hello {
@@ -438,10 +441,10 @@ fn check_version(theirs: u32, program: &str) -> Result<(), FrameError> {
     })
 }
 
-/// Appends a message's frame.
+/// Appends a message as a frame.
 ///
 /// # Errors
-/// The message is longer than a frame; the caller must split it.
+/// The message is too long for a frame; the caller must split it.
 pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> Result<(), FrameError> {
     let begin = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -455,7 +458,7 @@ pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> Result<(), FrameEr
     Ok(())
 }
 
-/// Turns received bytes into messages. Holds at most one frame and the bytes of one call.
+/// Turns received bytes into messages. Buffers at most one frame and the bytes of one call.
 #[derive(Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
@@ -473,7 +476,7 @@ impl Decoder {
     /// The next message; `None` until more bytes arrive.
     ///
     /// # Errors
-    /// The stream is unusable from then on: the start of the next frame is unknown.
+    /// The stream is unusable from then on, because the start of the next frame is unknown.
     pub fn take<M: for<'de> Deserialize<'de>>(&mut self) -> Result<Option<M>, FrameError> {
         let rest = &self.bytes[self.given..];
         let Some((head, body)) = rest.split_first_chunk::<4>() else {

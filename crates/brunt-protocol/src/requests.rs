@@ -1,7 +1,7 @@
 //! Serializes the record of single requests that a host keeps during a run, for transfer to the controller afterwards.
 //!
-//! A request is a short list rather than an object with names, with times relative to the intended one: some 60 bytes
-//! instead of 190. The rule: decoding returns exactly the encoded numbers, whatever they are.
+//! A request is encoded as a short list rather than an object with names, with times relative to the intended time:
+//! some 60 bytes instead of 190. The rule: decoding returns exactly the encoded numbers, whatever they are.
 
 use brunt_core::Nanos;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -13,11 +13,11 @@ use brunt_result::record::{RequestRecord, RequestStatus};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordEnd {
-    /// Requests that were kept, and are sent on request.
+    /// Requests that were kept, to be sent when asked for.
     pub kept: u64,
     /// Requests that could not be kept.
     pub lost: u64,
-    /// The reason; empty if none were lost.
+    /// The reason for the loss; empty if none were lost.
     pub why: String,
 }
 

@@ -1,8 +1,9 @@
 //! Roles on a host: targets, sinks and services that its agent starts, drives and ends on behalf of a controller.
 //!
-//! A target or sink is started immediately ([`RoleOrder::Start`]). A service is first admitted ([`RoleOrder::Admit`]),
-//! so that no part of an experiment is started anywhere if one host refuses its part. It is started once the services
-//! that it depends on are ready ([`RoleOrder::Run`]). Its output arrives in parts ([`RoleNews::Log`]).
+//! A target or sink is started immediately ([`RoleOrder::Start`]). A service is first admitted
+//! ([`RoleOrder::Admit`]), so that no part of an experiment is started anywhere if one host refuses its part. The
+//! service is started once the services that it depends on are ready ([`RoleOrder::Run`]). The output of a service
+//! arrives in parts ([`RoleNews::Log`]).
 //!
 //! The rule: a role keeps its number from start to end; when the connection ends, so does the role. All parts of its
 //! log precede its last news.
@@ -22,15 +23,15 @@ use crate::{FailureKind, HostFaultFailure, Proof, Secret};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostRole {
-    /// The controller's name for it, for samples.
+    /// The controller's name for the role, used in samples.
     pub name: String,
-    /// The target's `serve = …`, in the experiment's format.
+    /// The target's `serve = …` setting, in the experiment's format.
     pub serve: serde_json::Value,
     /// The host's address to listen on, on a port that the host chooses.
     pub address: IpAddr,
     /// The TCP congestion control; `None` leaves the choice to the kernel.
     pub congestion: Option<String>,
-    /// `USER:SECRET` for the login; `None` without a login.
+    /// The login as `USER:SECRET`; `None` without a login.
     pub login: Option<Secret>,
 }
 
@@ -38,19 +39,19 @@ pub struct HostRole {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostService {
-    /// The controller's name for it, for messages and samples.
+    /// The controller's name for the service, used in messages and samples.
     pub name: String,
-    /// The name of its folder, inside the host's folder for the services of this connection.
+    /// The name of the service's folder, inside the host's folder for the services of this connection.
     pub folder: String,
-    /// The host's address that it listens on.
+    /// The host's address that the service listens on.
     pub address: IpAddr,
-    /// The program to run.
+    /// The program to run, when it counts as ready, and its limits.
     pub program: ServiceProgram,
-    /// Whether it needs root privileges on the host.
+    /// Whether the service needs root privileges on the host.
     pub needs_root: bool,
 }
 
-/// How a role is put out of service.
+/// How a role is taken out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RoleOutage {
@@ -64,22 +65,22 @@ pub enum RoleOutage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RoleOrder {
-    /// Start it; answered by [`RoleNews::Listens`] or [`RoleNews::Refused`].
+    /// Start the role; answered by [`RoleNews::Listens`] or [`RoleNews::Refused`].
     Start(Box<HostRole>),
     /// Prepare to start this service, if it is allowed; answered by [`RoleNews::Admitted`] or [`RoleNews::Refused`].
     Admit(Box<HostService>),
     /// Start the admitted service, with these additional variables in its environment; answered by
     /// [`RoleNews::Listens`] when it is ready, or by [`RoleNews::Refused`].
     Run(BTreeMap<String, String>),
-    /// Write a line to its standard input; its output arrives as [`RoleNews::Output`].
+    /// Write a line to the role's standard input; its output arrives as [`RoleNews::Output`].
     Say(String),
     /// Report whether the role is alive; answered by [`RoleNews::Lives`] or [`RoleNews::Died`].
     Look,
-    /// Take it out of service; answered by [`RoleNews::Away`] or [`RoleNews::NotDone`].
+    /// Take the role out of service; answered by [`RoleNews::Away`] or [`RoleNews::NotDone`].
     Break(RoleOutage),
-    /// Put it back into service; answered by [`RoleNews::Back`] or [`RoleNews::NotDone`].
+    /// Put the role back into service; answered by [`RoleNews::Back`] or [`RoleNews::NotDone`].
     Mend,
-    /// End it; answered by [`RoleNews::Stopped`], its last news.
+    /// End the role; answered by [`RoleNews::Stopped`], its last news.
     Stop,
 }
 
@@ -91,13 +92,14 @@ pub struct RoleEnd {
     pub status: i32,
     /// When its output ended.
     pub at: Option<Nanos>,
-    /// Bytes of memory available on its host, if the kernel killed processes for lack of memory while it was running.
+    /// Bytes of memory available on its host, if the kernel killed processes for lack of memory while the role was
+    /// running.
     pub starved: Option<u64>,
     /// Its last lines of output.
     pub lines: Vec<String>,
 }
 
-/// News of a role.
+/// News about a role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RoleNews {
@@ -110,44 +112,44 @@ pub enum RoleNews {
     Listens {
         /// Its address.
         address: SocketAddr,
-        /// Its PID on its host; for a service, that of its keeper.
+        /// The PID on the role's host; for a service, that of its keeper.
         pid: u32,
     },
-    /// It was not started; no further news follows.
+    /// The role was not started; no further news follows.
     Refused {
         /// The kind of failure, for decisions in code.
         kind: FailureKind,
         /// For users: what failed, where, and what to do.
         what: String,
     },
-    /// A line of its standard output.
+    /// A line of the role's standard output.
     #[serde(rename = "said")]
     Output(String),
     /// A service's output since the last part, at most [`LOG_BYTES_MAX`].
     ///
     /// [`LOG_BYTES_MAX`]: super::LOG_BYTES_MAX
     Log(#[serde(with = "super::hex")] Vec<u8>),
-    /// It is alive, or out of service as requested.
+    /// The role is alive, or out of service as requested.
     Lives,
-    /// It is out of service, as verified on its host.
+    /// The role is out of service, as verified on its host.
     Away(Proof),
-    /// It is back in service.
+    /// The role is back in service.
     Back {
         /// The evidence.
         proof: Proof,
         /// Its current PID.
         pid: u32,
     },
-    /// It is not out of service, or not back in service.
+    /// The role could not be taken out of service, or put back.
     NotDone {
         /// The kind of failure, for decisions in code.
         kind: HostFaultFailure,
         /// The message for people.
         what: String,
     },
-    /// It ended on its own.
+    /// The role ended on its own.
     Died(RoleEnd),
-    /// It has ended; no further news follows.
+    /// The role has ended; no further news follows.
     Stopped,
 }
 

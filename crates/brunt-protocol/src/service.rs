@@ -2,8 +2,8 @@
 //! process that runs an experiment passes the description to a keeper on its own machine, or sends it to the agent of
 //! another host, which starts a keeper there.
 //!
-//! The rule: nothing in it depends on the machine that it runs on; the process that starts the keeper adds folders and
-//! the address.
+//! The rule: nothing in the description depends on the machine that the service runs on; the process that starts the
+//! keeper adds folders and the address.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use serde::{Deserialize, Serialize};
 pub struct ServiceProgram {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// A command to run once beforehand; it must succeed.
+    /// A command to run once before the program; it must succeed.
     pub prepare: Option<Vec<String>>,
     /// Added to the keeper's own environment.
     pub environment: BTreeMap<String, String>,
-    /// Whether the command exits with status 0 and leaves the processes that it started running.
+    /// Whether the program is a command that exits with status 0 and leaves the processes that it started running.
     pub daemon: bool,
-    /// When it counts as ready.
+    /// When the service counts as ready.
     pub ready: ReadyWhen,
     /// Its limits.
     pub limits: KeeperLimits,
-    /// How long it may take to end after being asked to, before it is killed.
+    /// How long it may take to end after being asked to; then it is killed.
     pub stop_within: Duration,
 }
 
@@ -46,7 +46,7 @@ pub struct ReadyWhen {
     pub within: Duration,
 }
 
-/// What the command in [`ReadyWhen`] is for.
+/// The purpose of the command in [`ReadyWhen`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadyPurpose {
@@ -62,7 +62,7 @@ pub enum ReadyPurpose {
 pub struct KeeperLimits {
     /// Resident memory of all its processes, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Open files per process; enforced by the kernel.
+    /// Maximum number of open files per process; enforced by the kernel.
     pub files: Option<u64>,
     /// Size of its log in bytes.
     pub log_bytes: u64,

@@ -1,4 +1,4 @@
-//! Messages and frames: encoded messages decode unchanged, and invalid bytes are refused.
+//! Encoded messages decode unchanged, and invalid bytes are refused.
 
 use super::*;
 use crate::service::{KeeperLimits, ReadyPurpose, ReadyWhen, ServiceProgram};
@@ -399,7 +399,7 @@ fn invalid_frames_and_messages_are_refused() {
     ));
 }
 
-/// The longest parts allowed fit into a frame.
+/// The longest permitted parts fit into a frame.
 #[test]
 fn parts_fit_into_a_frame() {
     let part = ToHost::TracePart {
@@ -440,7 +440,7 @@ fn versions_that_differ_are_both_named() {
     assert!(
         said.contains("brunt 9")
             && said.contains(&format!("version {}", VERSION + 1))
-            && said.contains(&format!("this one {VERSION}")),
+            && said.contains(&format!("this side version {VERSION}")),
         "{said}"
     );
 }

@@ -3,9 +3,9 @@
 use brunt_core::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// The counter of samples that were taken but not sent.
+/// The counter for samples that were taken but not sent.
 pub const SAMPLES_DROPPED: &str = "samples_dropped";
-/// The counter of samples that were never taken.
+/// The counter for samples that were never taken.
 pub const SAMPLES_MISSED: &str = "samples_missed";
 
 /// Totals over all samples since sampling was requested.
@@ -39,6 +39,7 @@ pub const INTERFACES_MAX: usize = 64;
 pub struct InterfaceReading {
     /// When they were read, on the host's own clock.
     pub at: Nanos,
-    /// Bytes that each interface has sent and received, in the order of the request; `None` if the host has no counter.
+    /// Bytes that each interface has sent and received, in the order of the request; `None` if the host has no such
+    /// counter.
     pub bytes: Vec<Option<[u64; 2]>>,
 }

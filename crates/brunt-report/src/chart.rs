@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::format::Unit;
 
-/// Scale of an axis.
+/// How an axis is scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
@@ -89,11 +89,11 @@ impl Axis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SeriesRole {
-    /// One item among others: the palette's colour with the given index.
+    /// One of several items; the index selects a colour of the palette.
     Nominal(usize),
     /// A level of one quantity, such as a percentile: from 0 (pale) to 3 (strong); 4 is the extreme.
     Level(usize),
-    /// A repetition of the same measurement, with the given index: thin lines on top of each other.
+    /// A repetition of the same measurement, with the given index; repetitions are thin lines on top of each other.
     Run(usize),
     /// The reference for the other series: grey and dashed.
     Reference(usize),
@@ -104,10 +104,10 @@ pub enum SeriesRole {
 pub struct Series {
     /// Name in the legend.
     pub name: String,
-    /// Value at each x; `None` where there is none.
+    /// The value at each x; `None` where there is no value.
     #[serde(serialize_with = "gaps")]
     pub values: Vec<Option<f64>>,
-    /// Lower ends of the 95 % intervals; empty if there are none.
+    /// Lower ends of the 95 % intervals; empty if the line has no intervals.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "gaps")]
     pub low: Vec<Option<f64>>,
     /// Upper ends of the 95 % intervals.
@@ -211,7 +211,7 @@ pub struct Chart {
     /// Charts with the same name share their cursor and their range of x.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync: Option<String>,
-    /// Range of x; that of the data if `None`.
+    /// Range of x; `None` for that of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stretch: Option<(f64, f64)>,
     /// Height in CSS pixels.
@@ -280,7 +280,7 @@ impl Chart {
         }
     }
 
-    /// Puts the chart on a timeline shared with others.
+    /// Moves the chart onto a timeline shared with others.
     pub fn on(self, sync: &str, spans: &[ShadedSpan]) -> Chart {
         Chart {
             sync: Some(sync.into()),
@@ -301,7 +301,7 @@ impl Chart {
     }
 }
 
-/// Rounds to five significant figures: more than a screen shows, and keeps the file small.
+/// Rounds to five significant figures: more than a screen can show, and the file stays small.
 fn short(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;

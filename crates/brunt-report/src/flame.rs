@@ -1,7 +1,7 @@
 //! A flame graph: what functions called while the CPU was busy, as nested bars whose width is the share of samples.
 //!
-//! The rule: memory and page size are bounded. Functions with a small share of samples are left out, and their number
-//! of samples stays in their callers.
+//! The rule: memory and page size are bounded. Functions with a small share of samples are left out, but their
+//! samples still count for their callers.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use maud::{Markup, html};
 
 /// Levels shown.
 const DEPTH_MAX: usize = 48;
-/// Smallest share of samples that a bar shows; with 48 levels, at most 9600 bars.
+/// Smallest share of samples that gets a bar; with 48 levels, there are at most 9600 bars.
 const SHARE_MIN: f64 = 0.005;
-/// Nodes that a tree keeps while stacks are added.
+/// Maximum number of nodes in a tree while stacks are added.
 const NODES_MAX: usize = 100_000;
 /// Height of a bar, in pixels.
 const BAR_PX: usize = 18;
@@ -22,7 +22,7 @@ const BAR_PX: usize = 18;
 pub struct FlameGraph {
     root: Node,
     nodes: usize,
-    /// Samples whose inner functions were left out because of the tree's size.
+    /// Samples whose inner functions were left out because the tree had reached its maximum size.
     cut: u64,
 }
 
@@ -33,7 +33,7 @@ struct Node {
     callees: BTreeMap<String, Node>,
 }
 
-/// A bar: its place as a share of the whole, and its level from the top.
+/// A bar: its position as a share of the whole width, and its level from the top.
 struct FlameBar<'a> {
     name: &'a str,
     samples: u64,
@@ -64,7 +64,7 @@ impl FlameGraph {
         *node.parts.entry(part).or_default() += samples;
     }
 
-    /// Samples in all.
+    /// Total number of samples.
     pub fn samples(&self) -> u64 {
         self.root.samples
     }
@@ -72,7 +72,7 @@ impl FlameGraph {
     fn bars(&self) -> Vec<FlameBar<'_>> {
         let mut bars = Vec::new();
         let whole = self.root.samples.max(1) as f64;
-        // Callers before what they call, from left to right.
+        // The bars, callers before what they call, from left to right.
         let mut open = vec![(&self.root, 0.0, 0)];
         while let Some((node, mut left, level)) = open.pop() {
             for (name, callee) in &node.callees {
@@ -121,7 +121,8 @@ impl FlameGraph {
                     }
                 }
                 p.caption {
-                    (self.samples()) " samples. Callers are above what they call; width is the share of samples, colour the part "
+                    (self.samples()) " samples. Callers are above what they call; width is the share \
+                     of samples, colour the part "
                     "with most of them. Functions with less than " (SHARE_MIN * 100.0) " % are left out."
                     @if self.cut > 0 { " Inner functions of " (self.cut) " samples are left out as well, because there are too many." }
                 }
@@ -134,7 +135,7 @@ impl FlameGraph {
 mod tests {
     use super::*;
 
-    /// Widths add up, callees lie within their callers, and rare functions have no bar.
+    /// Widths add up, callees lie within their callers, and rarely sampled functions have no bar.
     #[test]
     fn bars_lie_within_their_callers() {
         let mut graph = FlameGraph::default();

@@ -2,7 +2,7 @@
 //! (`assets/page.js`) formats ticks and tooltips by the same rules.
 //!
 //! The rule: a unit defines what the stored number counts, and everything on a page is formatted here, so that a
-//! quantity never appears in two ways.
+//! quantity never appears in two different ways.
 
 use brunt_core::units::format_grouped;
 use serde::Serialize;
@@ -83,7 +83,7 @@ impl Unit {
 const K: f64 = 1024.0;
 
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
-    // A value that rounds up to the next unit is written in that unit: 1.00 ms, not 1,000 µs.
+    // A value that rounds up to one of the next unit is written in that unit: 1.00 ms, not 1,000 µs.
     let step = units
         .windows(2)
         .map(|pair| pair[1].0 / pair[0].0)
@@ -97,7 +97,7 @@ fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     format!("{}{unit}", three(value / scale))
 }
 
-/// Formats three significant figures; whole numbers in full, with thousands separated.
+/// Formats fractions with three significant figures, and whole numbers in full, with thousands separated.
 pub fn three(value: f64) -> String {
     if value == value.trunc() && value.abs() < 1e15 {
         return grouped(value);
@@ -112,7 +112,7 @@ pub fn three(value: f64) -> String {
     }
 }
 
-/// Formats a whole number with commas, and a fraction by [`three`].
+/// Formats a whole number with commas, and a fraction like [`three`].
 pub fn count(value: f64) -> String {
     if value == value.trunc() {
         grouped(value)
@@ -150,7 +150,7 @@ fn nines(value: f64) -> String {
     )
 }
 
-/// Formats "± 0.4 %", the half-width of an interval as a share of its mean.
+/// Formats the half-width of an interval as a share of its mean: "± 0.4 %".
 pub fn plus_minus(share: f64) -> String {
     format!(
         "± {} %",
@@ -162,7 +162,7 @@ pub fn plus_minus(share: f64) -> String {
     )
 }
 
-/// A text with its first letter in upper case.
+/// Returns a text with its first letter in upper case.
 pub fn sentence_case(text: &str) -> String {
     let mut letters = text.chars();
     match letters.next() {
@@ -191,7 +191,7 @@ pub fn date_time(unix_s: i64) -> String {
 mod tests {
     use super::*;
 
-    /// Compared with `date -u -d @SECONDS`.
+    /// The expected values are from `date -u -d @SECONDS`.
     #[test]
     fn dates_around_leap_days_and_centuries() {
         let check = |seconds: i64, shown: &str| assert_eq!(date_time(seconds), shown, "{seconds}");

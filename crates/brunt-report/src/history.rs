@@ -1,6 +1,6 @@
 //! The page of `brunt history -o`: each figure over results, with its changes.
 //!
-//! The rule: the changes are those that the terminal has; nothing is computed here.
+//! The rule: the changes are the ones that the terminal shows; nothing is computed here.
 
 use brunt_core::units::counted;
 use brunt_result::history::{HistoryChange, HistorySeries};
@@ -10,10 +10,11 @@ use crate::chart::{Axis, Chart, Mark, Scale, Series, SeriesRole};
 use crate::format::Unit;
 use crate::page::{Block, Cell, Glance, Notice, Page, PageTable, Section, Tone};
 
-/// Charts at most. Figures that changed come first.
+/// Maximum number of charts. Figures that changed come first.
 const CHARTS_MAX: usize = 60;
 
-/// The page of these series over results of these names, oldest first. `skipped` says which results are missing, and why.
+/// The page of these series over results with these names, oldest first. `skipped` says which results are missing,
+/// and why.
 pub fn history(results: &[String], series: &[HistorySeries], skipped: &[String]) -> Page {
     let sections = [
         changes(results, series),
@@ -72,7 +73,7 @@ fn glance(results: &[String], series: &[HistorySeries], skipped: &[String]) -> G
     }
 }
 
-/// The unit that a series is shown in.
+/// The unit in which a series is shown.
 pub fn unit_of(series: &HistorySeries) -> Unit {
     match series.unit {
         "us" => Unit::Micros,
@@ -118,9 +119,10 @@ fn changes(results: &[String], series: &[HistorySeries]) -> Section {
         return section;
     }
     section.prose(format!(
-        "E-divisive (Matteson and James, 2014) splits each series where its level changes, and a permutation test decides \
-         whether chance explains the change: at most {} of unchanged series have one. A change needs {SIDE_MIN} results on each side, and small changes need \
-         more. Before and after are geometric means between changes, with the 95 % interval of their ratio (Welch).",
+        "E-divisive (Matteson and James, 2014) splits each series where its level changes, and a \
+         permutation test decides whether chance explains the change: at most {} of unchanged series are \
+         reported with one. A change needs {SIDE_MIN} results on each side, and small changes need more. Before \
+         and after are geometric means between changes, with the 95 % interval of their ratio (Welch).",
         Unit::Share.show(FALSE_ALARMS)
     ));
     let columns = [
@@ -148,7 +150,8 @@ fn figures(series: &[HistorySeries]) -> Section {
         return section;
     }
     section.prose(
-        "Means over the runs of each result, by its number in the table of results. A dashed line marks a change, before the first result of the new level.",
+        "Means over the runs of each result, by the result's number in the table. A dashed line marks \
+         a change, before the first result at the new level.",
     );
     let mut shown: Vec<usize> = (0..series.len()).collect();
     shown.sort_by_key(|index| series[*index].changes.is_empty());
@@ -192,7 +195,7 @@ fn chart(series: &HistorySeries) -> Chart {
         .map(|number| number as f64)
         .collect();
     let marks = series.changes.iter().map(|found| Mark {
-        // `result` is from 0, numbers are from 1: half way to the result before.
+        // `result` counts from 0, and numbers on the axis from 1: the mark is halfway to the previous result.
         at: found.result as f64 + 0.5,
         label: found
             .change

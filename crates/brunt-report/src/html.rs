@@ -1,7 +1,7 @@
 //! Renders a page as one HTML file with style, script and data inside; it loads nothing else.
 //!
-//! The rule: the template escapes every inserted text, `embed` escapes data; and the file's policy runs no script but
-//! ours, so that even a missed insertion stays text.
+//! The rule: the template escapes every inserted text, `embed` escapes data, and the file's policy runs no script but
+//! ours, so that even text that was inserted unescaped runs nothing.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Serialize;
@@ -25,7 +25,7 @@ const SCRIPT: &str = concat!(
 );
 const LICENCE: &str = include_str!("../assets/LICENCE");
 
-/// Renders the file's text.
+/// Renders a page as the text of its file.
 pub fn render(page: &Page) -> String {
     let mut body = Body::default();
     let sections: Vec<Markup> = page
@@ -101,8 +101,8 @@ struct Data<'a> {
     charts: Vec<&'a Chart>,
 }
 
-/// JSON that is safe within a script element: nothing in it can close the element or open a comment. The characters for
-/// that occur only in strings, where they can be written as escapes.
+/// JSON that is safe within a script element: nothing in it can close the element or open a comment. The characters
+/// that could do so occur only in strings, where they can be written as escapes.
 fn embed(data: &impl Serialize) -> String {
     let text = serde_json::to_string(data).expect("chart data is plain");
     text.replace('<', "\\u003c")
@@ -319,7 +319,7 @@ fn table(table: &PageTable) -> Markup {
         let mut cells = table.rows.iter().filter_map(|row| row.get(column));
         cells.any(|cell| matches!(cell, Cell::Number(_) | Cell::Estimate(..)))
     };
-    // Short names stay on one line; long ones may wrap, but not into slivers.
+    // Short names stay on one line; long ones may wrap, but not into very narrow columns.
     let long = |row: &Vec<Cell>| matches!(row.first(), Some(Cell::Text(text)) if text.chars().count() > 28);
     let long = table.rows.iter().any(long);
     let inner = html! {
@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(read["charts"][0]["series"][0]["name"], EVIL);
     }
 
-    /// A page loads nothing from anywhere.
+    /// A page loads nothing from the network or from other files.
     #[test]
     fn a_page_is_alone() {
         let text = render(&Page::default());
@@ -415,7 +415,7 @@ mod tests {
         }
     }
 
-    /// The policy's hashes use the base64 alphabet that browsers expect (RFC 4648, 4).
+    /// The policy's hashes use the base64 alphabet that browsers expect (RFC 4648, section 4).
     #[test]
     fn base64_of_the_standard() {
         for (plain, coded) in [

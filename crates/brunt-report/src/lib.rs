@@ -1,9 +1,9 @@
-//! Report pages written by `brunt report`: self-contained HTML files with charts and data inside, which open from disk
-//! or mail without a network.
+//! Report pages, such as those of `brunt report`: self-contained HTML files with charts and data inside, which open
+//! from disk or mail without a network.
 //!
-//! [`page`] and [`chart`] define the content of a page, [`format`](mod@format) the format of numbers; [`html`] renders
-//! the file. [`experiment`] fills a page from the results of `brunt run`, [`capture`] from those of `brunt analyze`,
-//! [`trace`] from those of `brunt trace info`, [`history`](mod@history) from many results.
+//! [`page`] and [`chart`] define the content of a page, and [`format`](mod@format) how numbers are shown; [`html`]
+//! renders the file. [`experiment`] fills a page from the results of `brunt run`, [`capture`] from those of `brunt
+//! analyze`, [`trace`] from those of `brunt trace info`, and [`history`](mod@history) from many results.
 #![forbid(unsafe_code)]
 
 pub mod capture;

@@ -1,7 +1,7 @@
 //! A page as data: a summary box, then sections of prose, tables and charts. [`crate::html::render`] renders it;
 //! [`crate::experiment`] fills a page from results.
 //!
-//! The rule: text is plain text, never markup, whatever characters a target's name has.
+//! The rule: text is plain text, never markup, whatever characters a target's name contains.
 
 use crate::chart::Chart;
 use crate::flame::FlameGraph;
@@ -21,14 +21,14 @@ pub struct Page {
     pub sections: Vec<Section>,
     /// Program and version, for the footer.
     pub made_by: String,
-    /// For a page of something that goes on: seconds after which a browser loads it again.
+    /// For a page of something still running: seconds after which a browser reloads it.
     pub refresh_s: Option<u32>,
 }
 
 /// The summary box at the top of a page.
 #[derive(Clone, Debug, Default)]
 pub struct Glance {
-    /// The measured target and its environment: a label and a sentence each.
+    /// The measured target and its environment: labels, each with a sentence.
     pub facts: Vec<(String, String)>,
     /// Headline figures.
     pub cards: Vec<Card>,
@@ -47,16 +47,16 @@ pub struct Card {
     pub uncertainty: String,
     /// More figures and their context, each with a label.
     pub details: Vec<(String, String)>,
-    /// Figures of consecutive phases, side by side; with these the card is as wide as the page.
+    /// Figures for consecutive phases, side by side; a card with such parts is as wide as the page.
     pub parts: Vec<CardPart>,
 }
 
-/// One of several figures of a card.
+/// A card's figure for one phase.
 #[derive(Clone, Debug, Default)]
 pub struct CardPart {
-    /// Name of the phase: "before".
+    /// The phase's name: "before".
     pub name: String,
-    /// Start and end.
+    /// The phase's start and end.
     pub when: String,
     /// Whether a fault was present.
     pub broken: bool,
@@ -91,7 +91,7 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// A sentence with its severity.
+    /// Creates a notice from a sentence and its severity.
     pub fn new(tone: Tone, text: impl Into<String>) -> Notice {
         Notice {
             tone,
@@ -151,15 +151,15 @@ pub enum Block {
     Charts(Vec<Chart>),
     /// Horizontal bars, one below the other.
     Bars(Bars),
-    /// What functions called while the CPU was busy.
+    /// A flame graph: which functions called which while the CPU was busy.
     Flame(Box<FlameGraph>),
     /// A table.
     Table(PageTable),
     /// Labels and their values.
     Facts(Vec<(String, String)>),
-    /// One of several alternatives, chosen from a list.
+    /// Several alternatives, of which one is shown, chosen from a list.
     Choice(Choice),
-    /// Preformatted text, with its purpose.
+    /// Its purpose and the preformatted text.
     Code(String, String),
 }
 
@@ -230,7 +230,7 @@ impl PageTable {
         }
     }
 
-    /// The same table, collapsed at first.
+    /// A table that is collapsed at first.
     pub fn folded(self) -> PageTable {
         PageTable {
             folded: true,

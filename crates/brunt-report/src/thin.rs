@@ -1,6 +1,6 @@
 //! Thins long series to a drawable length, incrementally and in bounded memory.
 //!
-//! The rule: merged points keep their minimum and maximum, in order, so that thinning hides no dip and no peak.
+//! The rule: merged points keep their minimum and maximum, in order, so that thinning hides neither dips nor peaks.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ struct Stretch<const N: usize> {
     ends: [Option<Ends>; N],
 }
 
-/// Lowest and highest value, each with the number of its push.
+/// Lowest and highest value, each with the number of the push that it came from.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     low: (u64, f64),
@@ -100,7 +100,7 @@ impl<const N: usize> Thin<N> {
         self.pushed
     }
 
-    /// Number of pushes merged into one stretch, which has two positions; 1 if each push has its own position.
+    /// Number of pushes per stretch: a merged stretch has two positions; if 1, each push has its own position.
     pub fn each(&self) -> usize {
         self.each
     }
@@ -132,7 +132,7 @@ impl<const N: usize> Thin<N> {
         }
     }
 
-    /// Values of a figure, one for each position.
+    /// Values of a figure, one per position.
     pub fn values(&self, figure: usize) -> Vec<Option<f64>> {
         let of = |stretch: &Stretch<N>| match stretch.ends[figure] {
             None => [None, None],
@@ -182,7 +182,8 @@ const COLUMNS_MAX: usize = 160;
 /// Rows of a map per factor of ten.
 const ROWS_PER_DECADE: f64 = 12.0;
 
-/// Counts of requests by time and latency. Holds at most `COLUMNS_MAX` columns, merged by the same rule.
+/// Counts of requests by time and latency. Holds at most `COLUMNS_MAX` columns, and merges neighbours in pairs when
+/// there are more.
 #[derive(Clone, Debug, Default)]
 pub struct Map {
     each: usize,
@@ -325,8 +326,8 @@ mod tests {
         assert!(thin.is_zero(1) && !thin.is_zero(0));
     }
 
-    /// At its own positions a series has its own values; at those of a finer series it has the value of the surrounding
-    /// stretch, and none outside.
+    /// At its own positions a series has its own values; at the positions of a finer series it has the value of the
+    /// surrounding stretch, and none outside its range.
     #[test]
     fn values_at_places_of_another() {
         let (mut fine, mut coarse): (Thin<1>, Thin<1>) = (Thin::new(100), Thin::new(4));
@@ -343,7 +344,7 @@ mod tests {
         assert_eq!(fine.at(0, &[-0.5, 3.5, 8.5]), [None, Some(3.0), None]);
     }
 
-    /// Every request is in the map at its latency, however long the run.
+    /// Every request is in the map at its latency, however long the run is.
     #[test]
     fn maps_keep_all() {
         let mut map = Map::default();

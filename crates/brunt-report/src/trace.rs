@@ -48,7 +48,7 @@ fn glance(info: &TraceInfo) -> Glance {
     }
     if l.out_of_order > 0 {
         warn(format!(
-            "{} than the one before. Burstiness, working sets and depth are left out.",
+            "{} than the previous one. Burstiness, working sets and depth are left out.",
             match l.out_of_order {
                 1 => "1 request is earlier".to_string(),
                 requests => format!("{} requests are earlier", count(requests as f64)),
@@ -196,7 +196,7 @@ fn over_time(info: &TraceInfo) -> Section {
     let y = Axis::new("requests per second", Unit::PerSecond, Scale::FromZero);
     let chart = Chart::curves("Arrivals", time(), y, xs.clone(), arrivals).on("trace", &[]);
     section.chart(chart.caption(format!(
-        "Means of stretches of {}.",
+        "Means over stretches of {}.",
         Unit::Seconds.show(first.for_s)
     )));
     let bytes = vec![
@@ -217,7 +217,9 @@ fn over_time(info: &TraceInfo) -> Section {
             &["windows of", "variance over mean"],
             rows,
         ));
-        section.prose("Variance over mean of the requests of a window: 1 for Poisson arrivals.");
+        section.prose(
+            "Variance over mean of the number of requests per window: 1 for Poisson arrivals.",
+        );
     }
     section
 }
@@ -275,7 +277,7 @@ fn working_set(info: &TraceInfo) -> Section {
     let mut section = Section::new("Working set");
     let sets = &info.working_sets;
     if sets.len() < 2 {
-        let why = "Needs at least two seconds of a trace whose times do not run backwards.";
+        let why = "Needs a trace of at least two seconds whose times do not run backwards.";
         section.blocks.push(Block::Missing(why.into()));
         return section;
     }
@@ -289,7 +291,7 @@ fn working_set(info: &TraceInfo) -> Section {
         vec![Series::new("working set", SeriesRole::Nominal(0), values)],
     );
     let caption = format!(
-        "Different blocks of 4 KiB in each {}, ± {:.1} %.",
+        "Distinct 4 KiB blocks in each {}, ± {:.1} %.",
         Unit::Seconds.show(sets[0].for_s),
         info.footprint.standard_error * 100.0
     );
@@ -332,7 +334,7 @@ fn reuse(info: &TraceInfo) -> Section {
         ..Series::new("LRU cache", SeriesRole::Nominal(0), values(&|share| share))
     };
     let chart = Chart::lines(
-        "What a cache would answer",
+        "Accesses that a cache would serve",
         Axis::new("cache", Unit::Bytes, Scale::Log),
         Axis::new("uses answered", Unit::Share, Scale::FromZero),
         xs,
@@ -340,7 +342,7 @@ fn reuse(info: &TraceInfo) -> Section {
     );
     let followed = if reuse.sampled_share < 1.0 {
         format!(
-            "From {} blocks, {} of all, chosen by a hash (SHARDS); standard error of shares at most {}.",
+            "Based on {} blocks ({} of all), chosen by a hash (SHARDS); standard error of shares at most {}.",
             count(reuse.sampled_blocks as f64),
             Unit::Share.show(reuse.sampled_share),
             Unit::Share.show(reuse.standard_error)
@@ -458,7 +460,7 @@ mod tests {
         crate::html::render(&page(&info, "<a trace>", "0"))
     }
 
-    /// The page has all the figures that researchers ask for first, and treats a name as text.
+    /// The page has all the figures that researchers ask for first, and shows a name as plain text.
     #[test]
     fn a_trace_has_its_figures_on_the_page() {
         let mut text = String::new();
@@ -476,7 +478,7 @@ mod tests {
             "Arrivals",
             "Reads and writes by size",
             "Working set",
-            "What a cache would answer",
+            "Accesses that a cache would serve",
             "Extents of 1 MiB",
             "4 KiB to below 8 KiB",
             "&lt;a trace&gt;",
@@ -494,7 +496,7 @@ mod tests {
         for shown in [
             "All requests have the same time.",
             "No block is accessed again.",
-            "Needs at least two seconds",
+            "Needs a trace of at least two seconds",
         ] {
             assert!(html.contains(shown), "{shown}");
         }

@@ -1,4 +1,4 @@
-//! Commands that control a device's faults, retries and arrays. Within this process they go through the device's
+//! Commands that control a device's faults, retries and arrays. Within this process, commands go through the device's
 //! handles; to a served target they are JSON lines on its standard input, each answered by a line on its standard
 //! output (`brunt target --control`).
 //!
@@ -16,8 +16,8 @@
 //! `{"do":"resize","lun":3,"size":"2GiB"}`, `{"do":"remove","lun":3}`, `{"do":"reload"}` and
 //! `{"do":"access","group":1,"state":"standby"}`. If it serves several targets, every command takes `"target":"iqn…"`.
 //!
-//! `layer` selects one of several layers of a kind (`"layer":"2/fault"`). Every line is answered, in order; a line that
-//! is not a valid command is refused with an example of one.
+//! `layer` selects one of several layers of the same kind (`"layer":"2/fault"`). Every line is answered, in order; a
+//! line that is not a valid command is refused with an example of a valid one.
 
 mod local;
 mod message;
@@ -34,12 +34,12 @@ pub use message::{AccessAnswer, Command, ControlError, PortState, Reason, Refusa
 pub use presence::{Absence, ProcessState};
 pub use status::LayerStatus;
 
-/// Longest line of a message in bytes.
+/// Maximum length of a message's line in bytes.
 pub const LINE_BYTES_MAX: usize = 4096;
 
-/// Carries out commands: a device of this process, or the process that serves one.
+/// Carries out commands, either on a device of this process or through the process that serves the device.
 pub trait Controls: Send + Sync {
-    /// Whether the process is running; always, unless a fault freezes or kills it.
+    /// Whether the process is running; it always is, unless a fault freezes or kills it.
     fn state(&self) -> ProcessState {
         ProcessState::default()
     }
@@ -47,7 +47,7 @@ pub trait Controls: Send + Sync {
     /// Carries out a command. A refusal is a reply, not an error.
     ///
     /// # Errors
-    /// The command could not be delivered or was not answered.
+    /// The command could not be delivered, or was not answered.
     fn ask(&self, command: &Command) -> io::Result<Reply>;
 
     /// Carries out a command and treats a refusal as an error.
@@ -62,7 +62,7 @@ pub trait Controls: Send + Sync {
     }
 }
 
-/// Devices by LUN, and what serves them.
+/// Devices by LUN, and the target that serves them.
 pub trait ServedLuns: Send + Sync {
     /// The handles of a LUN's layers; `None` if there is no such LUN.
     fn handles(&self, lun: u16) -> Option<Handles>;

@@ -1,8 +1,9 @@
-//! Experiments: the file that describes one, its runs, and their results.
+//! Experiments: the file that describes an experiment, its runs, and their results.
 //!
-//! [`experiment`] reads and checks the file; [`startup`] starts what it needs. [`study`] executes its runs and reports
-//! events to [`observe`]'s observers; [`hooks`] accompany each run; one of them injects its [`fault`]s. [`results`] writes the tables. Their content
-//! is plain data of `brunt_result`: summaries, tables, degradation, statistics. The unit everywhere is the run.
+//! [`experiment`] reads and checks the file; [`startup`] starts what it needs. [`study`] executes the runs and
+//! reports events to the observers in [`observe`]; [`hooks`] accompany each run; one of them injects the experiment's
+//! [`fault`]s. [`results`] writes the tables. The content of files and tables is plain data from `brunt_result`:
+//! summaries, tables, degradation, statistics. The run is the unit everywhere.
 #![forbid(unsafe_code)]
 
 pub mod control;

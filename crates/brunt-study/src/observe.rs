@@ -1,6 +1,6 @@
-//! Observers of an experiment's events: the results on disk, the terminal. A [`crate::study::Study`] reports
-//! runs and their figures; [`crate::hooks::RunHook`]s (a prober, the fault schedule) report their own
-//! observations from their own threads.
+//! Observers of an experiment's events, such as the results on disk or the terminal. A [`crate::study::Study`]
+//! reports runs and their figures; [`crate::hooks::RunHook`]s (such as the prober and the fault schedule) report
+//! their own observations from their own threads.
 //!
 //! The rule: an observer never delays a worker. Slow work goes to the observer's own thread; data that cannot
 //! be kept (a full disk) ends the experiment instead of being lost silently.
@@ -17,8 +17,8 @@ pub trait Observer: Send {
     /// Receives an event.
     ///
     /// # Errors
-    /// The event cannot be stored; the text says where and why. The experiment ends, and this observer receives only
-    /// the end of the current run, which the summary includes as well, and [`Event::Ends`].
+    /// The event cannot be stored; the text says where and why. The experiment then ends, and this observer receives
+    /// only the end of the current run, which is also part of the summary, and [`Event::Ends`].
     fn event(&mut self, event: &Event) -> io::Result<()>;
 }
 
@@ -37,7 +37,7 @@ struct Inner {
 struct Seat {
     observer: Box<dyn Observer>,
     failed: bool,
-    /// Set if it was the first observer to fail.
+    /// Whether this observer was the first to fail.
     first: bool,
 }
 
@@ -62,7 +62,7 @@ impl Hub {
 
     /// Passes an event to all observers.
     pub fn tell(&self, event: &Event) {
-        // A panicked observer has reported that; the others must still receive the final events.
+        // If an observer panicked, that has been reported; the others must still receive the final events.
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { observers, failure } = &mut *inner;
         for seat in observers {
@@ -74,8 +74,7 @@ impl Hub {
                 continue;
             }
             if let Err(error) = seat.observer.event(event) {
-                // The last error of the observer that failed first is the better one: by then it knows what could still
-                // be saved.
+                // Prefer the last error of the observer that failed first, because it says what could still be saved.
                 if seat.first || failure.is_none() {
                     *failure = Some(error.to_string());
                     seat.first = true;
@@ -85,7 +84,8 @@ impl Hub {
         }
     }
 
-    /// The last error of the observer that failed first. After a failure, further measuring is pointless.
+    /// The last error of the observer that failed first. After such a failure, there is no point in measuring
+    /// further.
     pub fn failure(&self) -> Option<String> {
         self.inner
             .lock()
@@ -121,8 +121,8 @@ mod tests {
         }
     }
 
-    /// A failed observer receives only the final events; the others receive everything, and the
-    /// failure is the observer's last error.
+    /// A failed observer receives only the final events; the others receive all events, and the failure is the failed
+    /// observer's last error.
     #[test]
     fn a_failed_observer_is_left_alone() {
         let (full, fine) = (

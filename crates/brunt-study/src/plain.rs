@@ -1,8 +1,8 @@
-//! Characters with effects on a terminal or on the order of text. Used where text from other
-//! sources is printed, and where names are read.
+//! Characters that affect a terminal or the order of text. Used where text from other sources is printed, and where
+//! names are read.
 
 /// Whether a character is a control character, ends a line, or changes the direction of text (Unicode's bidirectional
-/// controls, UAX #9, 2).
+/// controls, UAX #9, section 2).
 pub fn moves_text(one: char) -> bool {
     one.is_control()
         || matches!(

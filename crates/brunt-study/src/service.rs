@@ -1,9 +1,9 @@
-//! The services of a running experiment: started in dependency order before targets are opened, and ended in
-//! reverse order after the last run. Each is a role like those that serve targets, on this machine, in its
-//! lab, or on another host.
+//! The services of a running experiment: started in dependency order before targets are opened, and ended in reverse
+//! order after the last run. Each service is a role like those that serve targets, on this machine, in its lab, or on
+//! another host.
 //!
-//! The rule: whatever fails, all started services are ended, and then their folders are removed. None is started
-//! anywhere before all hosts have agreed to start theirs.
+//! The rule: whatever fails, all services that were started are ended, and then their folders are removed. No service
+//! is started anywhere before all hosts have agreed to start theirs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,16 +21,16 @@ use crate::host::{HostName, Hosts, LaunchError, Launcher, NoHost};
 use crate::lab::BuiltLab;
 use crate::role::{self, AdmittedService, Role, RoleError, ServingHost};
 
-/// The log of health commands: like those of `ready`, they are repeated too often to keep what they print.
+/// The log of health commands: like the commands of `ready`, they are repeated too often to keep what they print.
 const NO_LOG: &str = "/dev/null";
 
 /// Where services may run.
 pub struct ServiceEnvironment<'a> {
     /// All hosts of the experiment.
     pub hosts: &'a Hosts,
-    /// Its lab, if it has one.
+    /// The experiment's lab, if it has one.
     pub lab: Option<&'a BuiltLab>,
-    /// Other machines, which must be connected.
+    /// Other machines, which must already be connected.
     pub fleet: Option<&'a Arc<Fleet>>,
     /// The folder for files of services on this machine and in its lab.
     pub scratch: ServiceFolder,
@@ -38,21 +38,21 @@ pub struct ServiceEnvironment<'a> {
     pub logs: &'a Path,
 }
 
-/// The running services. Dropping them ends them.
+/// The running services. Dropping this ends them.
 pub struct Services {
-    /// In start order.
+    /// The services' roles, in start order.
     started: Vec<(String, Arc<dyn Role>)>,
-    /// The folders of services on other machines, there.
+    /// The services' folders on other machines, by service.
     far_folders: BTreeMap<String, PathBuf>,
     /// The addresses of hosts, passed to services.
     addresses: BTreeMap<HostName, IpAddr>,
     scratch: ServiceFolder,
-    /// Until the hook of the runs takes them.
+    /// Empty once the hook has taken them.
     gates: Vec<HealthGate>,
 }
 
-/// Waits until a service is healthy, with a command on the service's host that is kept like a service and is ready once
-/// it succeeds.
+/// Waits until a service is healthy, using a command on the service's host that a keeper runs like a service, and
+/// that is ready once it succeeds.
 pub struct HealthGate {
     /// The service's role.
     pub role: Arc<dyn Role>,
@@ -60,9 +60,9 @@ pub struct HealthGate {
     place: GatePlace,
 }
 
-/// Where the command of a gate runs.
+/// Where a gate's command runs.
 enum GatePlace {
-    /// This machine or a host of its lab.
+    /// On this machine, or on a host of its lab.
     Here {
         order: KeeperOrder,
         launcher: Arc<dyn Launcher>,
@@ -84,7 +84,7 @@ impl HealthGate {
     /// Waits until the command succeeds or `interrupted` is set.
     ///
     /// # Errors
-    /// It did not succeed in time, or was interrupted.
+    /// The command did not succeed in time, or was interrupted.
     pub fn wait(&self, interrupted: &Arc<AtomicBool>) -> Result<(), RoleError> {
         let name = "its health command";
         let healthy = match &self.place {
@@ -106,7 +106,7 @@ impl HealthGate {
     }
 }
 
-/// The folder of a service's health command; no service has this name.
+/// The folder of a service's health command; no service can have this name.
 fn folder_of_gate(service: &str) -> String {
     format!("{service}+healthy")
 }
@@ -114,10 +114,10 @@ fn folder_of_gate(service: &str) -> String {
 /// Why services could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServicesError {
-    /// One of them does not start.
+    /// One of the services does not start.
     #[error("{source}")]
     Role {
-        /// The path of its log.
+        /// The path of the service's log.
         log: PathBuf,
         /// The error.
         source: RoleError,
@@ -148,10 +148,10 @@ pub enum ServicesError {
 }
 
 impl ServicesError {
-    /// What to look at.
+    /// What the user should look at or change.
     pub fn advice(&self) -> Option<String> {
         match self {
-            // A service that was refused has logged nothing.
+            // The log of a service that was refused is empty.
             ServicesError::Role { log, .. } => {
                 let is_empty = std::fs::metadata(log).map_or(true, |log| log.len() == 0);
                 (!is_empty).then(|| format!("see its full output in {}", log.display()))
@@ -169,8 +169,8 @@ impl Services {
     /// Starts the experiment's services, each once the services that it waits for are ready.
     ///
     /// # Errors
-    /// A service doesn't start; those already started are ended. None is started if one needs
-    /// privileges that it would not have, or if a host allows no services.
+    /// A service doesn't start; the services already started are ended. None is started if one would lack privileges
+    /// that it needs, or if a host allows no services.
     pub fn start(
         experiment: &Experiment,
         ground: ServiceEnvironment<'_>,
@@ -271,7 +271,7 @@ impl Services {
         Ok(all)
     }
 
-    /// Adds a gate for each service with a health command, which knows all services.
+    /// Adds a gate for each service that has a health command; the command gets the variables of all services.
     fn add_gates(
         &mut self,
         experiment: &Experiment,
@@ -322,20 +322,20 @@ impl Services {
         Ok(())
     }
 
-    /// Returns the gates of services with a health command, in start order; the first call takes them.
+    /// Returns the gates of services with a health command, in start order; only the first call returns any.
     pub fn take_gates(&mut self) -> Vec<HealthGate> {
         std::mem::take(&mut self.gates)
     }
 
     /// The request to the keeper of a program on this machine, with a folder of this name.
     fn order(&self, folder: &str, program: ServiceProgram, log: &Path) -> KeeperOrder {
-        // The service has another working folder.
+        // The path must be absolute because the service has another working directory.
         let log = std::path::absolute(log).unwrap_or_else(|_| log.to_path_buf());
         KeeperOrder::of(program, self.scratch.path(), folder, log)
     }
 
-    /// Environment variables of a service on this host, in addition to that of its own folder: hosts, the folders of all
-    /// services (each on its own host), and the ready services that it can reach.
+    /// Environment variables for a service on this host, besides the one for its own folder: hosts, the folders of
+    /// all services (each on its own host), and the ready services that it can reach.
     fn environment(
         &self,
         host: &HostName,
@@ -387,7 +387,7 @@ impl Services {
         self.started.iter().rev().map(|(_, role)| Arc::clone(role))
     }
 
-    /// A target's URL with the placeholders of services replaced.
+    /// A target's URL, with placeholders for services replaced.
     pub fn filled(&self, url: &str) -> String {
         ServicePlace::replaced(url, |place| match place {
             ServicePlace::Address(service) => {
@@ -401,7 +401,7 @@ impl Services {
 
 impl Drop for Services {
     fn drop(&mut self) {
-        // The hook of the runs has already checked whether they died.
+        // The hook has already checked whether services died.
         self.roles().for_each(|role| drop(role.stop()));
     }
 }
@@ -421,7 +421,7 @@ fn check_privileges(experiment: &Experiment, hosts: &Hosts) -> Result<(), Servic
     }
 }
 
-/// The service's program for its keeper, on any host.
+/// The description of the service's program for its keeper, on any host.
 fn program(entry: &ServiceEntry) -> ServiceProgram {
     let ready = &entry.ready;
     ServiceProgram {
@@ -462,10 +462,10 @@ fn health_program(entry: &ServiceEntry, healthy: &ServiceHealthy) -> ServiceProg
     }
 }
 
-/// The addresses of lab hosts, and of other machines whose address this machine knows.
+/// The addresses of lab hosts, and of other machines whose addresses this machine knows.
 ///
 /// # Errors
-/// A machine that should start a service has none.
+/// A machine that should start a service has no known address.
 fn addresses(
     experiment: &Experiment,
     hosts: &Hosts,
@@ -483,7 +483,7 @@ fn addresses(
         match hosts.find(&host)?.serving_address() {
             Ok(address) => drop(addresses.insert(host, address)),
             Err(error) if has_services => return Err(error.into()),
-            // Its name may exist only in ssh's configuration.
+            // The host's name may exist only in ssh's configuration.
             Err(_) => {}
         }
     }
@@ -498,7 +498,7 @@ fn make(path: &Path) -> Result<(), ServicesError> {
     })
 }
 
-/// The variable's name: `BRUNT_HOST_…` of a host, `BRUNT_SERVICE_…` and `BRUNT_FOLDER_…` of a service.
+/// The name of a variable: `BRUNT_HOST_…` for a host, `BRUNT_SERVICE_…` and `BRUNT_FOLDER_…` for a service.
 fn variable(kind: &str, name: &str) -> String {
     let word = |letter: char| {
         if letter.is_ascii_alphanumeric() {

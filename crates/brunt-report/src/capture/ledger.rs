@@ -5,7 +5,7 @@ use brunt_result::capture::Report;
 use crate::format::{Unit, count};
 use crate::page::{Cell, PageTable, Section};
 
-/// A row: its name, the counters that it adds up, whether they count bytes, and its meaning.
+/// A row: its name, the counters that it adds up, whether they count bytes, and an explanation.
 type Row = (&'static str, &'static [&'static str], Unit, &'static str);
 
 /// From packets to replies.
@@ -15,7 +15,7 @@ const ROWS: &[Row] = &[
         "dropped",
         &["packets_dropped"],
         Unit::Count,
-        "before parsing: in the ring or the interface",
+        "lost before parsing: in the ring or the interface",
     ),
     (
         "cut",

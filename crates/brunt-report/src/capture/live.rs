@@ -6,7 +6,7 @@ use brunt_result::capture::Report;
 use super::{Source, glance, ledger, operations, over_time, ranking};
 use crate::page::{Block, Notice, Page, Section};
 
-/// What a live page shows besides a report.
+/// What a live page shows in addition to a report.
 #[derive(Clone, Debug, Default)]
 pub struct LiveCapturePage {
     /// Seconds between updates.
@@ -15,11 +15,11 @@ pub struct LiveCapturePage {
     pub description: String,
     /// Findings so far, latest first.
     pub findings: Vec<Notice>,
-    /// The capture's own health: labels and values.
+    /// The capture's own health, as labels and values.
     pub health: Vec<(String, String)>,
 }
 
-/// The page; `report` has the figures so far.
+/// The page of a running capture; `report` has the figures so far.
 pub fn live(report: &Report, source: &Source, page: &LiveCapturePage) -> Page {
     let mut found = Section::new("Findings");
     found.blocks.push(match page.findings.is_empty() {

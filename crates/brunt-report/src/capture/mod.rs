@@ -15,14 +15,14 @@ use brunt_result::capture::Report;
 use crate::page::Page;
 pub use live::{LiveCapturePage, live};
 
-/// Information about a capture besides its figures.
+/// Information about a capture in addition to its figures.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
     /// Name of the source: a file or an interface.
     pub name: String,
     /// Version of the program.
     pub version: String,
-    /// Problems while reading it, such as a truncated file.
+    /// Problems encountered while reading it, such as a truncated file.
     pub trouble: Vec<String>,
 }
 

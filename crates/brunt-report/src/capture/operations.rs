@@ -86,13 +86,14 @@ fn waits(rows: &[&OperationRow]) -> Bars {
     let bars = times.map(|row| bar(&row.name, waited(row), Unit::Micros.show(waited(row)), all));
     Bars {
         title: "Where clients waited".into(),
-        caption: "Calls times mean latency: the operation to optimize first.".into(),
+        caption: "Calls times mean latency; the longest bar is the operation to optimize first."
+            .into(),
         bars: bars.collect(),
         ..Bars::default()
     }
 }
 
-/// A row of the table; `all` is the number of calls of all operations.
+/// A row of the table; `all` is the total number of calls, over all operations.
 fn cells(row: &OperationRow, all: u64) -> Vec<Cell> {
     let number = |is_known: bool, shown: String| match is_known {
         true => Cell::number(shown),
@@ -109,7 +110,7 @@ fn cells(row: &OperationRow, all: u64) -> Vec<Cell> {
     cells
 }
 
-/// Describes the error of these percentiles; `None` if there are none.
+/// States the error of these percentiles; `None` if they have none.
 pub(super) fn error_of<'a>(latencies: impl Iterator<Item = &'a LatencyRow>) -> Option<String> {
     let percent = latencies
         .map(|latency| latency.error_percent)

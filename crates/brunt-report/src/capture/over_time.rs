@@ -37,7 +37,7 @@ impl Timeline {
                 rate(i.wire_bytes),
                 rate(i.errors),
             ];
-            // The rate over a very short last interval means nothing.
+            // Over a very short last interval, a rate means nothing.
             if i.width_s > full_s * 0.1 {
                 line.push(i.from_s, i.from_s + i.width_s, figures);
             }
@@ -45,7 +45,7 @@ impl Timeline {
         Timeline { line, full_s }
     }
 
-    /// A chart of some figures; each has a name and a colour's number.
+    /// A chart of some figures, each with its index, name and colour number.
     fn chart(&self, title: &str, y: Axis, figures: &[(usize, &str, usize)], height: u32) -> Chart {
         let series = figures.iter().map(|(figure, name, role)| {
             let values = self.line.values(*figure);
@@ -60,11 +60,11 @@ impl Timeline {
         }
     }
 
-    /// How much was drawn.
+    /// The time that the timeline covers, and whether it is thinned.
     fn caption(&self) -> String {
         let each = match self.line.each() {
             0 | 1 => String::new(),
-            each => format!(" Drawn as the minimum and maximum of every {each}."),
+            each => format!(" Drawn as the minimum and maximum of every {each} intervals."),
         };
         format!(
             "{} intervals of {}.{each}",

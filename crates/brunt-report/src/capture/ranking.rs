@@ -51,7 +51,7 @@ pub(super) fn ranking(title: &str, ranking: &Ranking) -> Option<Section> {
     Some(section)
 }
 
-/// How many there are, and what share the busiest have.
+/// How many entries there are, and the share of the busiest ones.
 fn concentration(ranking: &Ranking) -> String {
     let mut text = format!(
         "{} in total. The 25 busiest account for {} of the operations, the 25 with the most data for {} of the bytes.",
@@ -63,8 +63,8 @@ fn concentration(ranking: &Ranking) -> String {
         let forgotten = count(ranking.forgotten as f64);
         let undercount = count(ranking.undercount_max as f64);
         text += &format!(
-            " {forgotten} inactive ones were dropped to save memory: counts may be low by up to {undercount} operations, or as \
-             many times 16 KiB of data."
+            " {forgotten} inactive ones were dropped to save memory: counts may be low by up to \
+             {undercount} operations, or by up to that number times 16 KiB of data."
         );
     }
     text

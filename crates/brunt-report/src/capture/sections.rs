@@ -1,4 +1,5 @@
-//! Draws the sections of analyses. The rule: it is independent of individual analyses, so a new one needs no code here.
+//! Draws the sections of analyses. The rule: it doesn't depend on individual analyses, so a new analysis needs no
+//! code here.
 
 use brunt_result::capture::{Report, SectionColumn, SectionUnit};
 use serde_json::Value;
@@ -6,7 +7,7 @@ use serde_json::Value;
 use crate::format::{Unit, count, sentence_case};
 use crate::page::{Block, Cell, PageTable, Section};
 
-/// A longer table is folded.
+/// Tables with more rows are collapsed.
 const ROWS_UNFOLDED: usize = 30;
 
 /// The sections that have rows.
@@ -79,7 +80,7 @@ mod tests {
         SectionColumn::new("share", "share", SectionUnit::Share),
     ];
 
-    /// A page of sections that are unknown here.
+    /// The page of a report with these sections, whose names this code doesn't know.
     fn drawn(all: Vec<AnalysisSection>) -> String {
         let mut report: Report = serde_json::from_str(EMPTY).unwrap();
         for section in all {
@@ -133,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Rows without a layout, as in reports of earlier versions, and empty tables are left out.
+    /// Empty tables, and rows without a layout as in reports of earlier versions, are left out.
     #[test]
     fn nothing_to_show_is_not_shown() {
         let none: [Value; 0] = [];

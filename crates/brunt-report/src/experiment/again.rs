@@ -1,8 +1,8 @@
-//! Reads a result's summary for a report or a comparison. Verdicts about faults made by older methods are computed
-//! again from the intervals on disk.
+//! Reads a result's summary for a report or a comparison. Verdicts about faults from older methods are recomputed
+//! from the intervals on disk.
 //!
-//! The rule: nothing is written, and the summary says which methods judged. Rates of phases are computed again too;
-//! everything else that was measured stays as it is.
+//! The rule: nothing is written, and the summary says which methods produced its verdicts. Rates of phases are
+//! recomputed too; all other measurements stay as they are.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -18,14 +18,14 @@ use brunt_result::tables::intervals;
 
 use super::details::LOSSES;
 
-/// The intervals of each run, by the run's number among all.
+/// The intervals of each run, by the run's number over the whole experiment.
 type SeriesByRun = HashMap<i64, Vec<IntervalFigures>>;
 
-/// Reads the summary in `folder`. If other methods judged the effects of faults, and the intervals are on disk, the
-/// effects are judged again.
+/// Reads the summary in `folder`. If the verdicts about faults are from other methods, and the intervals are on disk,
+/// the verdicts are recomputed.
 ///
 /// # Errors
-/// As [`Summary::read`]. If intervals can't be read, the verdicts stay unchanged.
+/// As [`Summary::read`]. Unreadable intervals are no error: the verdicts then stay unchanged.
 pub fn read(folder: &Path) -> Result<Summary, SummaryError> {
     let mut summary = Summary::read(folder)?;
     if summary.effects().any(|effect| effect.methods != METHODS)
@@ -36,7 +36,7 @@ pub fn read(folder: &Path) -> Result<Summary, SummaryError> {
     Ok(summary)
 }
 
-/// Judges those points again for which the intervals of all complete runs are available.
+/// Recomputes the verdicts of points for which the intervals of all complete runs are available.
 fn judge(summary: &mut Summary, series: &SeriesByRun) {
     for point in &mut summary.points {
         let known = |run: &RunSummary| series.contains_key(&i64::from(run.order));
@@ -121,11 +121,11 @@ fn whole<T>(damaged: Vec<LakeError>, read: T) -> Result<T, LakeError> {
     damaged.into_iter().next().map_or(Ok(read), Err)
 }
 
-/// Flushes per interval. They count only in runs that make nothing else.
+/// Flushes per interval. They count as requests only in runs that make no others.
 struct Flushes {
     /// Number of flushes and the sum of their response times in microseconds, by run, trial and interval.
     done: HashMap<(i64, i64, i64), (u64, f64)>,
-    /// Runs that also make other requests.
+    /// Runs that also make other requests than flushes.
     others: HashSet<i64>,
 }
 
@@ -153,7 +153,7 @@ impl Flushes {
         whole(damaged, flushes)
     }
 
-    /// Subtracts an interval's flushes from its requests and their mean.
+    /// Subtracts an interval's flushes from its requests and corrects the mean.
     fn take_off(&self, key: (i64, i64, i64), one: &mut IntervalFigures) {
         let Some((count, sum_us)) = self.done.get(&key) else {
             return;
@@ -204,7 +204,8 @@ mod tests {
         }
     }
 
-    /// A result of two runs whose rate fell by half from 3 s to 5 s, in which an older version detected nothing.
+    /// A result of two runs whose rate halves from 3 s to 5 s, with the verdict, by these methods, that nothing was
+    /// detected.
     fn result(folder: &Path, methods: u32, has_intervals: bool) {
         let outcome = Outcome {
             stopped: Stopped::Done,
@@ -297,8 +298,8 @@ mod tests {
         (summary.points[0].degradation[0].clone(), summary)
     }
 
-    /// Verdicts of an older version are computed again from the intervals, as in a run. Current verdicts, and those
-    /// whose intervals are missing, stay unchanged. The summary says which case applies.
+    /// Verdicts of older methods are recomputed from the intervals, as in a run. Verdicts of current methods, and
+    /// those whose intervals are missing, stay unchanged. The summary says which case applies.
     #[test]
     fn older_verdicts_are_made_again() {
         let (again, summary) = of(METHODS - 1, true);

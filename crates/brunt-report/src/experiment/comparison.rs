@@ -17,7 +17,7 @@ const EXPLAINED_MAX: usize = 5;
 /// Maximum number of lines in the table.
 const LINES_MAX: usize = 2000;
 
-/// A result that is compared.
+/// A result in the comparison.
 #[derive(Clone, Copy)]
 pub struct ComparedResult<'a> {
     /// Its name on the page.
@@ -28,12 +28,12 @@ pub struct ComparedResult<'a> {
     pub details: &'a Details,
 }
 
-/// The first result compared with another one.
+/// The first result compared with one of the others.
 struct Pair<'a> {
     a: ComparedResult<'a>,
     b: ComparedResult<'a>,
     lines: Vec<Line>,
-    /// Points that only one of them has.
+    /// Points that only one of the two results has.
     alone: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ pub fn comparison(results: &[ComparedResult<'_>]) -> Page {
     }
 }
 
-/// Caveats of one result: runs that are missing, verdicts that were made again, failures and doubts.
+/// Caveats about one result: missing runs, recomputed verdicts, failures and doubts.
 fn about(ComparedResult { name, summary, .. }: &ComparedResult<'_>) -> Vec<Notice> {
     let mut notices = Vec::new();
     if !summary.complete {
@@ -140,7 +140,7 @@ fn described(of: &ComparedResult<'_>) -> String {
     )
 }
 
-/// Number of figures with each verdict.
+/// How many figures got each verdict.
 fn counts(of: &str, lines: &[Line]) -> Vec<Notice> {
     if lines.is_empty() {
         let text = format!("{of}the two results have no points in common.");
@@ -180,7 +180,7 @@ fn counts(of: &str, lines: &[Line]) -> Vec<Notice> {
     notices
 }
 
-/// The unit in which a line's figures are shown.
+/// The unit in which a line's values are shown.
 fn unit_of(line: &Line) -> Unit {
     match line.unit {
         "us" => Unit::Micros,
@@ -191,7 +191,7 @@ fn unit_of(line: &Line) -> Unit {
     }
 }
 
-/// What a pair's section is called: with `named`, the other result is in the title.
+/// The section with this title for a pair; if `named`, the title includes the other result's name.
 fn titled(title: &str, pair: &Pair<'_>, named: bool) -> Section {
     Section::new(match named {
         true => format!("{title}: {}", pair.b.name),
@@ -245,13 +245,13 @@ fn method(pair: &Pair<'_>) -> String {
         false => "Welch's t-test",
     };
     format!(
-        "Better and worse: {test} of the ratio (for shares, of the difference), with Holm's correction over \
-         all {} metrics; rate and mean of a closed loop count as one, also of closed loops that run at once for the \
-         same share of every run. Same: two one-sided tests exclude a change of {} or more. Machines differed: the \
-         change is significant, but a difference between the machines, measured during the runs, may explain it. \
-         Figures above zero are geometric means, so that their ratio is the change. Everything else is inconclusive, \
-         and so is any comparison with fewer than {RUNS_MIN} runs per side. Last column: smallest change that would \
-         be detected with 80 % power.",
+        "Better and worse: {test} of the ratio (for shares, of the difference), with Holm's \
+         correction over all {} metrics; the rate and the mean of a closed loop count as one metric, also for \
+         closed loops that run at the same time with the same share of every run. Same: two one-sided tests \
+         exclude a change of {} or more. Machines differed: the change is significant, but a difference between \
+         the machines, measured during the runs, may explain it. Figures above zero are geometric means, so \
+         their ratio is the change. Everything else is inconclusive, and so is any comparison with fewer than \
+         {RUNS_MIN} runs per side. Last column: smallest change that would be detected with 80 % power.",
         pair.lines.len(),
         Unit::Share.show(MARGIN)
     )

@@ -1,7 +1,7 @@
-//! Points of one load under different conditions in one chart: normal, under transient faults and under sticky ones; and what
-//! sticky faults cost compared with the normal point.
+//! Charts of a load's points under different conditions (normal, with transient faults, with sticky faults), and the
+//! cost of sticky faults compared with the normal point.
 //!
-//! The rule: a curve is one measured run, that of median throughput, never an average over runs.
+//! The rule: a curve is one measured run, the one with median throughput, never an average over runs.
 
 use brunt_result::statistics::Estimate;
 use brunt_result::sticky::StickyCost;
@@ -15,12 +15,12 @@ use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 use crate::page::{Block, Cell, PageTable};
 
-/// Maximum number of charts; the page has each point's own anyway.
+/// Maximum number of charts; each point has its own chart on the page anyway.
 const CHARTS_MAX: usize = 12;
 /// Maximum number of curves in a chart.
 const CURVES_MAX: usize = 6;
 
-/// The table of sticky faults and a chart for each normal point; empty without any.
+/// The table of sticky faults and a chart for each normal point; empty if there is neither.
 pub(super) fn blocks(summary: &Summary, points: &Points<'_>, details: &Details) -> Vec<Block> {
     let mut blocks = Vec::new();
     let rows: Vec<Vec<Cell>> = summary
@@ -39,7 +39,7 @@ pub(super) fn blocks(summary: &Summary, points: &Points<'_>, details: &Details) 
             "p99",
             "failed",
         ];
-        let caption = "Faults that last for whole runs, against the point without faults";
+        let caption = "Faults that last for whole runs, compared with the point without faults";
         blocks.push(Block::Table(PageTable::new(caption, &columns, rows)));
         blocks.push(Block::Prose(
             "Drop: share of the normal point's rate that is lost. Mean and p99: ratios of response times. Means over the \
@@ -117,7 +117,7 @@ fn chart(
     let title = "Normal, and under faults";
     let chart = Chart::curves(title, x, y, places, series);
     Some(Block::of(chart.caption(
-        "The run of median throughput of each point; the same load on targets that are defined in the same way.",
+        "Each point's run with median throughput, for the same load on targets that are defined in the same way.",
     )))
 }
 
@@ -129,7 +129,7 @@ mod tests {
 
     use crate::experiment::details::StoredInterval;
 
-    /// A sticky fault has its row, and points of one load a chart with a curve each.
+    /// Each sticky fault has a row, and the points of a load share a chart with one curve per point.
     #[test]
     fn conditions_share_a_table_and_a_chart() {
         let text = r#"{ "format": 2, "brunt": "", "complete": true, "points": [],

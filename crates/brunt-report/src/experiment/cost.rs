@@ -1,4 +1,5 @@
-//! The load generator's cost per request, so that a limit of the measuring host is not mistaken for one of the target.
+//! The load generator's cost per request, so that a limit of the measuring host isn't mistaken for a limit of the
+//! target.
 
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::{CostPerRequest, Summary};
@@ -7,7 +8,7 @@ use super::points::{Points, with_uncertainty};
 use crate::format::Unit;
 use crate::page::{Block, Cell, PageTable, Section};
 
-/// Share of the mean response time that our own processor time should not exceed.
+/// Share of the mean response time that the load generator's CPU time should not exceed.
 const LARGE: f64 = 0.5;
 
 pub(super) fn section(summary: &Summary) -> Section {
@@ -63,7 +64,9 @@ pub(super) fn section(summary: &Summary) -> Section {
         return section;
     }
     section.prose(
-        "Cost of the workers per completed request: CPU time, system calls and context switches. Includes kernel threads that work for them (io-wq, SQPOLL), and the work of a target inside the same process. Polling is the part of the time that they looked for completions instead of sleeping.",
+        "Cost of the workers per completed request: CPU time, system calls and context switches. \
+         Includes kernel threads that work for them (io-wq, SQPOLL), and the work of a target inside the same \
+         process. Polling is the share of the time that the workers looked for completions instead of sleeping.",
     );
     let columns = [
         "point",

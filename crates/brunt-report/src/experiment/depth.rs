@@ -8,7 +8,7 @@ use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 use crate::page::{Cell, PageTable, Section};
 
-/// Maximum number of lines in the chart; the table has all.
+/// Maximum number of lines in the chart; the table has all points.
 const LINES_MAX: usize = 8;
 
 /// A point whose queue depth was searched.
@@ -42,7 +42,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     Some(section)
 }
 
-/// A line for each of the first points.
+/// Draws a line for each of the first points.
 fn throughput_by_depth(searched: &[Searched<'_>], points: &Points<'_>) -> Chart {
     let mut depths: Vec<u32> = searched
         .iter()
@@ -69,7 +69,7 @@ fn throughput_by_depth(searched: &[Searched<'_>], points: &Points<'_>) -> Chart 
     Chart::lines("Throughput by queue depth", x, y, xs, lines)
 }
 
-/// A point's depth, with the throughput at that depth, at the first one tried and at the best.
+/// A point's depth, with the throughput at that depth, at the first depth tried and at the best one.
 fn row((point, depth): &Searched<'_>, points: &Points<'_>) -> Vec<Cell> {
     let best = depth
         .trials

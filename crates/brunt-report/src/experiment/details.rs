@@ -1,5 +1,5 @@
-//! Data from a result's tables that its summary lacks: environment, timelines, histograms, probes. Rows are read in
-//! batches and thinned while reading, so that a day of intervals needs no more memory than a minute.
+//! Data that a result's summary lacks, read from its tables: environment, timelines, histograms, probes. Rows are
+//! read in batches and thinned while reading, so that a day of intervals needs no more memory than a minute.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -20,17 +20,17 @@ use crate::thin::{Map, Thin};
 pub struct Details {
     /// A sentence that says why data is missing.
     pub missing: Option<String>,
-    /// Damaged parts of tables, which were left out from the damage on.
+    /// Damaged parts of tables; rows from the damage on were left out.
     pub damaged: Vec<String>,
-    /// Host, kernel, processors: name and text.
+    /// The environment for readers (host, kernel, processors): name and text.
     pub environment: Vec<(String, String)>,
-    /// The same as recorded, for comparisons.
+    /// The environment as recorded, for comparisons.
     pub facts: Vec<EnvironmentFact>,
-    /// When the first run's preparation began and the last run ended, in nanoseconds since 1970.
+    /// When the preparation of the first run began and the last run ended, in nanoseconds since 1970.
     pub span_unix_ns: Option<(i64, i64)>,
     /// Merged response times of each point's complete runs, by the point's index.
     pub response: BTreeMap<usize, Histogram>,
-    /// The runs shown on the page, by their number among all.
+    /// The runs shown on the page, by their number over the whole experiment.
     pub runs: BTreeMap<u32, RunDetails>,
     /// Flame graphs of the points with a CPU profile.
     pub flames: Flames,
@@ -40,13 +40,13 @@ pub struct Details {
 pub struct RunDetails {
     /// Maximum number of points on a timeline.
     places: usize,
-    /// Whether map and hosts are included, not only the lines.
+    /// Whether the map and the hosts are included, not only the lines.
     whole: bool,
     /// Figures of intervals, in the order of `StoredInterval::figures`.
     pub line: Thin<7>,
     /// The longest interval, in seconds.
     pub interval_s: f64,
-    /// Requests by time and latency.
+    /// Requests counted by time and latency.
     pub map: Map,
     /// Probe values of the hosts during the run.
     pub probes: Vec<ProbeSeries>,
@@ -73,7 +73,7 @@ pub struct StoredInterval {
 pub(super) const REQUESTS: usize = 0;
 pub(super) const LOST: usize = 1;
 pub(super) const RETRIED: usize = 2;
-/// Index of the first response time: p50, p99, p99.9 and maximum.
+/// Index of the first of the response times: p50, p99, p99.9 and maximum.
 pub(super) const RESPONSES: usize = 3;
 
 impl StoredInterval {
@@ -95,7 +95,7 @@ impl StoredInterval {
 
 /// One probe metric of a host over time.
 pub struct ProbeSeries {
-    /// Name of the host.
+    /// The host's name.
     pub host: String,
     /// Probe: `cpu`, `network`.
     pub probe: String,
@@ -121,7 +121,7 @@ impl RunDetails {
         }
     }
 
-    /// The same without map and hosts, which take most of the memory.
+    /// Empty details without the map and the hosts, which take most of the memory.
     pub fn lines(places: usize) -> RunDetails {
         RunDetails {
             whole: false,
@@ -212,7 +212,7 @@ impl Details {
         Ok(())
     }
 
-    /// Fills the timelines. Returns, for each run, when measuring began after the start of its workers.
+    /// Fills in the timelines. Returns, for each run, when measuring began after the start of its workers.
     fn read_intervals(
         &mut self,
         folder: &Path,
@@ -258,7 +258,7 @@ impl Details {
         Ok((origins, damaged))
     }
 
-    /// Fills the maps, and the distributions of the points that the page shows.
+    /// Fills in the maps, and the distributions of the points that the page shows.
     fn read_histograms(
         &mut self,
         folder: &Path,
@@ -302,7 +302,7 @@ impl Details {
                     .get_mut(&(runs[row] as u32))
                     .filter(|run| run.whole);
                 if let (Some(run), Some(origin)) = (run, origins.get(&runs[row])) {
-                    // The rows of an extent are adjacent, one kind of operation after another.
+                    // The rows of a histogram interval are adjacent, one kind of operation after another.
                     if last.replace((runs[row], start[row])) != Some((runs[row], start[row])) {
                         run.map.stretch(
                             (start[row] - origin) as f64 / 1e9,
@@ -427,7 +427,7 @@ fn told(known: &[EnvironmentFact]) -> Vec<(String, String)> {
             .and_then(kilobytes)
             .map(|kb| crate::format::Unit::Bytes.show(kb * 1024.0)),
     );
-    // "Linux version 6.1.0-13-amd64 (builder and compiler)"
+    // The text is like "Linux version 6.1.0-13-amd64 (builder and compiler)".
     let kernel = |text: &str| {
         text.split(" (")
             .next()
@@ -470,8 +470,8 @@ mod tests {
     use brunt_result::summary::{FORMAT, PointSummary};
     use brunt_result::{Outcome, Stopped, tables};
 
-    /// Buckets with impossible counts are left out and reported, for runs whose distribution is shown and for others;
-    /// the rest of the table is read.
+    /// Buckets with impossible counts are left out and reported, whether or not the run's distribution is shown; the
+    /// rest of the table is read.
     #[test]
     fn impossible_buckets_are_refused() {
         let folder = tempfile::tempdir().unwrap();
@@ -546,7 +546,7 @@ mod tests {
         assert_eq!([0, 1].map(of_map), [12u64, 12]);
     }
 
-    /// The loss columns here are exactly those of the table.
+    /// The loss columns here are exactly the table's.
     #[test]
     fn losses_are_the_tables() {
         let named: Vec<&str> = tables::intervals::TABLE

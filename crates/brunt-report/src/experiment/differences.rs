@@ -1,7 +1,9 @@
-//! What differs between compared results apart from their figures: keys of the experiments, what targets reported, the
-//! program's version and the machine. `brunt compare` prints it first, and the comparison page starts with it.
+//! What differs between compared results apart from their figures: keys of the experiments, what the targets
+//! reported, the program's version and the machine. `brunt compare` prints it first, and the comparison page starts
+//! with it.
 //!
-//! The rule: only what results recorded is compared. Experiments in results contain no secrets, so this has none either.
+//! The rule: only what results recorded is compared. Experiments in results contain no secrets, so the differences
+//! contain none either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,7 +29,7 @@ pub struct EnvironmentFact {
     pub value: String,
 }
 
-/// Reads what a result recorded about its environment; the second list has damaged parts, which are left out.
+/// Reads a result's recorded environment; the second list names damaged parts, which are left out.
 ///
 /// # Errors
 /// The table cannot be read.
@@ -47,13 +49,13 @@ pub fn read_environment(
     Ok((facts, damaged))
 }
 
-/// What a difference is about; in this order they are listed.
+/// What a difference is about; differences are listed in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DifferenceSubject {
     /// A key of the experiment.
     Experiment,
-    /// What a target reported, or where it is.
+    /// What a target reported, or where the target is.
     Target,
     /// The program.
     Program,
@@ -62,7 +64,7 @@ pub enum DifferenceSubject {
 }
 
 impl DifferenceSubject {
-    /// The word for it in tables.
+    /// The subject's name in tables.
     pub fn word(self) -> &'static str {
         match self {
             DifferenceSubject::Experiment => "experiment",
@@ -73,14 +75,14 @@ impl DifferenceSubject {
     }
 }
 
-/// Something that is not the same in all compared results.
+/// Something that differs between compared results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ResultDifference {
-    /// What it is about.
+    /// What the difference is about.
     pub about: DifferenceSubject,
     /// Path of the key, such as `workloads.oltp.queue_depth`, or name of the fact.
     pub name: String,
-    /// Its value in each result; `None` where it is absent.
+    /// Its value in each result; `None` where the result lacks it.
     pub values: Vec<Option<String>>,
 }
 
@@ -101,7 +103,7 @@ pub fn differences(results: &[WithEnvironment<'_>]) -> Vec<ResultDifference> {
     let recorded: BTreeSet<DifferenceSubject> = keys
         .iter()
         .map(|(about, _)| *about)
-        // An unknown machine is not another one.
+        // A machine that isn't recorded doesn't count as a different one.
         .filter(|about| *about != DifferenceSubject::Machine || is_everywhere(*about))
         .collect();
     let found = keys.into_iter().filter_map(|key| {
@@ -116,7 +118,7 @@ pub fn differences(results: &[WithEnvironment<'_>]) -> Vec<ResultDifference> {
     found.collect()
 }
 
-/// Everything about a result that can differ.
+/// Everything in a result that can differ.
 fn facts_of((summary, environment): &WithEnvironment<'_>) -> Facts {
     let mut facts = Facts::new();
     let experiment = &summary.experiment;
@@ -154,7 +156,7 @@ fn facts_of((summary, environment): &WithEnvironment<'_>) -> Facts {
         let word = key.replace('_', " ");
         let (about, name) = match (subject.as_str(), subject.strip_prefix("target ")) {
             ("machine", _) => (DifferenceSubject::Machine, word),
-            // The rest is taken from the summary.
+            // Everything else that is compared comes from the summary.
             (_, Some(target)) if !matches!(key.as_str(), "url" | "directory" | "fact" | "note") => {
                 (DifferenceSubject::Target, format!("{target}, {word}"))
             }
@@ -183,7 +185,7 @@ fn flatten(path: &str, value: &toml::Value, add: &mut dyn FnMut(String, String))
     }
 }
 
-/// The keys below `prefix` in the experiment of a result, with their values.
+/// The keys below `prefix` in a result's experiment, with their values.
 pub(super) fn keys_below(summary: &Summary, prefix: &[&str]) -> Vec<(String, String)> {
     let Ok(table) = summary.experiment.toml.parse::<toml::Table>() else {
         return Vec::new();
@@ -197,7 +199,7 @@ pub(super) fn keys_below(summary: &Summary, prefix: &[&str]) -> Vec<(String, Str
     found
 }
 
-/// The page's first section.
+/// The first section of the comparison page.
 pub(super) fn section(names: &[&str], results: &[WithEnvironment<'_>]) -> Section {
     let mut section = Section::new("What differs");
     let found = differences(results);
@@ -274,7 +276,7 @@ mod tests {
         }]
     }
 
-    /// Keys, program and machine that differ are listed with all values; equal ones are not.
+    /// Keys, program and machine that differ are listed with all values; equal ones are left out.
     #[test]
     fn keys_program_and_machine_that_differ_are_listed() {
         let text = |depth: u32, more: &str| {
@@ -321,7 +323,8 @@ mod tests {
         );
     }
 
-    /// A result without a record of its machine doesn't differ from one that has it, and the page says so.
+    /// A result whose machine isn't recorded doesn't count as different from one whose machine is, and the page says
+    /// so.
     #[test]
     fn an_unknown_machine_is_not_a_difference() {
         let one = result("seed = 1\n", "1.0");

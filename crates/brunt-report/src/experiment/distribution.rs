@@ -14,7 +14,7 @@ const CURVES_MAX: usize = 8;
 const CHARTS_MAX: usize = 12;
 /// Maximum number of points shown.
 pub(super) const POINTS_MAX: usize = CURVES_MAX * CHARTS_MAX;
-/// Points on the x axis per factor of ten: steps of 3 %.
+/// Points on the x axis per factor of ten; each step is 3 %.
 const PLACES_PER_DECADE: f64 = 80.0;
 
 /// How to read the curves.
@@ -51,14 +51,16 @@ pub(super) fn section(points: &Points<'_>, details: &Details) -> Section {
     }
     let last = charts.pop().map(|chart| chart.caption(CAPTION));
     if points.all.iter().any(|point| !point.phases.is_empty()) {
-        section.prose("Of whole runs, faults included.");
+        section.prose("Whole runs, including faults.");
     }
     section
         .blocks
         .extend(charts.into_iter().chain(last).map(Block::of));
     if points.all.len() > POINTS_MAX {
         let more = points.all.len() - POINTS_MAX;
-        section.prose(format!("The table of all points has {more} more."));
+        section.prose(format!(
+            "{more} more points are in the table of all points."
+        ));
     }
     section
 }
@@ -71,7 +73,7 @@ fn chart(points: &Points<'_>, part: &[(usize, &Histogram)], of: &str) -> Chart {
     curves(format!("Cumulative distribution{of}"), &named)
 }
 
-/// A curve for each of these distributions.
+/// Draws a curve for each of these distributions.
 pub(super) fn curves(title: impl Into<String>, named: &[(String, &Histogram)]) -> Chart {
     let edge = |get: fn(&Histogram) -> Option<Nanos>| {
         named
@@ -106,7 +108,7 @@ pub(super) fn curves(title: impl Into<String>, named: &[(String, &Histogram)]) -
     }
 }
 
-/// The cumulative share at each position, in nines, from the position before the fastest request to the slowest one.
+/// The cumulative share, in nines, at each position from the one before the fastest request to the slowest request.
 /// The slowest request has a share of 1, which has infinitely many nines; it is drawn as the share of all but half a
 /// request.
 fn cumulative(histogram: &Histogram, xs: &[f64]) -> Vec<Option<f64>> {

@@ -1,5 +1,5 @@
-//! Injected faults and their effects: drop, lost requests, time to detection and recovery, for the rate and for
-//! response times; and failed requests.
+//! Injected faults and their effects on the rate and on response times: drop, lost requests, time to detection and
+//! recovery; and failed requests.
 
 use brunt_core::units::counted;
 use brunt_result::degradation::{ALPHA, BACK, HOLD, NOTICEABLE, OverRuns, TooShort, runs_without};
@@ -39,7 +39,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         "end",
         "gone by",
     ];
-    let caption = format!("All {} injections and their proof", proofs.len());
+    let caption = format!("All {} injections and their proofs", proofs.len());
     section.table(PageTable::new(caption, &columns, proofs).folded());
     Some(section)
 }
@@ -53,10 +53,14 @@ fn by_phase(summary: &Summary, points: &Points<'_>, section: &mut Section) {
     section.table(table);
     let more = match left_out {
         0 => String::new(),
-        more => format!(" The first lines; {more} more are in summary.json."),
+        more => format!(" Only the first lines are shown; {more} more are in summary.json."),
     };
     section.prose(format!(
-        "Means over runs with 95 % confidence intervals. Before: the level that the cost of a fault is measured against. After: from the end of the last fault to the end of the run, recovery included. Response times are those of requests that completed in a phase and of those that were due by its end and not answered, with their age then. Slowest, waiting (requests without an answer at its end) and oldest (for how long the oldest of them had waited) are the largest of all runs.{more}"
+        "Means over runs with 95 % confidence intervals. Before: the level that the cost of a fault \
+         is measured against. After: from the end of the last fault to the end of the run, including recovery. \
+         Response times cover requests that completed in a phase, and requests that were due by its end and not \
+         answered, with their age at that time. Slowest, waiting (requests without an answer at the phase's end) \
+         and oldest (how long the oldest of them had waited) are the highest values of all runs.{more}"
     ));
 }
 
@@ -85,12 +89,12 @@ fn costs(summary: &Summary, points: &Points<'_>, section: &mut Section) {
     ];
     section.table(PageTable::new("Effect of each fault", &columns, rows));
     section.prose(format!(
-        "Drop: share lost of the rate that would have been usual during the fault. Requests lost: until recovery. \
-         Seen after: time until the end of the first interval that the fault affected. Recovered after: time from \
-         the end of the fault until less than {} was missing for at least {} s. Whether there was an effect is \
-         decided for all runs together, using models of the noise of their intervals ({} false alarms). Never: a \
-         drop of {} would have been detected. Values are means over runs with 95 % confidence intervals; runs \
-         without an answer are counted separately.",
+        "Drop: lost share of the rate that would have been usual during the fault. Requests lost: \
+         until recovery. Seen after: time until the end of the first interval that the fault affected. Recovered \
+         after: time from the end of the fault until less than {} was missing for at least {} s. Whether there \
+         was an effect is decided for all runs together, using models of the noise of their intervals ({} false \
+         alarms). Never: a drop of {} would have been detected. Values are means over runs with 95 % confidence \
+         intervals; runs without an answer are counted separately.",
         Unit::Share.show(BACK),
         HOLD.as_secs(),
         Unit::Share.show(ALPHA),
@@ -160,7 +164,11 @@ fn responses(summary: &Summary, points: &Points<'_>, section: &mut Section) {
         rows,
     ));
     section.prose(
-        "During: ratio to the time before the fault, for the mean and the p99 of all requests that completed during the fault or were due by its end, those with their age then. Excess wait: total time that requests waited beyond the mean before the fault, until recovery; requests that never completed are not included. Seen and recovered refer to the mean of each interval, which includes requests that wait at its end. Failed: share of requests that failed during the fault.",
+        "During: ratio to the time before the fault, for the mean and the p99 of all requests that \
+         completed during the fault or were due by its end; unanswered ones count with their age at its end. \
+         Excess wait: total time that requests waited beyond the mean before the fault, until recovery; requests \
+         that never completed are not included. Seen and recovered refer to the mean of each interval, which \
+         includes requests that are waiting at its end. Failed: share of requests that failed during the fault.",
     );
 }
 
@@ -172,7 +180,7 @@ pub(super) fn estimate(estimate: &Option<Estimate>, unit: Unit) -> Cell {
     Cell::Estimate(value, uncertainty)
 }
 
-/// Formats a share with its absolute half-width: relative to a share near zero, it would mean nothing.
+/// Formats a share with its absolute half-width; a relative one would mean nothing near zero.
 pub(super) fn share(share: &Option<Estimate>) -> Cell {
     share.map_or(Cell::Empty, |share| {
         let half = share.high.map_or(String::new(), |high| {
@@ -182,7 +190,7 @@ pub(super) fn share(share: &Option<Estimate>) -> Cell {
     })
 }
 
-/// Says what noise hid, and what would reveal it.
+/// Explains what the noise hid, and what would reveal it.
 fn inconclusive(point: &str, fault: &OverRuns, times: f64) -> String {
     let hidden = fault
         .noticeable_drop
@@ -198,18 +206,18 @@ fn inconclusive(point: &str, fault: &OverRuns, times: f64) -> String {
     )
 }
 
-/// Reports runs that ended, or reached the next fault, too early to show whether they recovered.
+/// Reports runs that ended, or reached the next fault, too soon to show whether they recovered.
 fn too_short(point: &str, fault: &OverRuns, short: TooShort) -> String {
     format!(
-        "{point}, {}: {} went on for less than a second after the fault, or after the rate recovered: too short to \
-         judge recovery. To judge it, {}.",
+        "{point}, {}: {} went on for less than a second after the fault, or after the rate recovered, \
+         which is too short to judge recovery. To judge it, {}.",
         fault.fault,
         counted(fault.recovery_too_short, "run"),
         short.advice()
     )
 }
 
-/// Time in seconds, and the number of runs in which it never happened or noise left it open.
+/// Formats a time in seconds, and the number of runs in which the event never happened or was hidden by noise.
 pub(super) fn answer(seconds: &Option<Estimate>, never: usize, open: usize) -> Cell {
     match (seconds, never, open) {
         (None, 0, 0) => Cell::Empty,
@@ -299,12 +307,14 @@ fn proof(point: String, run: &RunSummary, fault: &FaultSummary) -> Vec<Cell> {
     ]
 }
 
-/// The bands of faults on a run's timelines, which end at `end_s`; a fault that was lost in between has several.
+/// The shaded spans of a run's faults on timelines that end at `end_s`; a fault that was lost in between has several
+/// spans.
 pub(super) fn spans(run: &RunSummary, end_s: f64) -> Vec<ShadedSpan> {
     spans_of_runs(&[run], end_s)
 }
 
-/// The bands of several runs of a point in one chart: each fault from its earliest start in any run to its latest end.
+/// The shaded spans for several runs of a point in one chart, each fault from its earliest start in any run to its
+/// latest end.
 pub(super) fn spans_of_runs(runs: &[&RunSummary], end_s: f64) -> Vec<ShadedSpan> {
     let mut found: Vec<(usize, f64, f64)> = Vec::new();
     for run in runs {
@@ -319,7 +329,7 @@ pub(super) fn spans_of_runs(runs: &[&RunSummary], end_s: f64) -> Vec<ShadedSpan>
                 *band = (band.0, band.1.min(other.1), band.2.max(other.2))
             });
         } else {
-            // Take the bands of the first run, or of one that lost a fault temporarily and has more of them.
+            // This is the first run, or it has more spans because it temporarily lost a fault: add all of its spans.
             found.extend(theirs);
         }
     }
@@ -364,7 +374,7 @@ mod tests {
     use super::*;
     use brunt_result::degradation::ResponseOverRuns;
 
-    /// Answers hidden by noise are neither zero nor never: their cells say so, and a notice says what would help.
+    /// An answer hidden by noise is neither zero nor never: its cell says so, and a notice says what would help.
     #[test]
     fn noise_is_reported() {
         let fault = OverRuns {
@@ -390,8 +400,8 @@ mod tests {
         assert_eq!(OverRuns::default().intervals_wanted(), None);
     }
 
-    /// Every column of response times has its cell. A fault during which no request was answered, and a run that did
-    /// not recover, are described in words.
+    /// Every column of the response time table has its cell. A fault during which no request was answered, and a run
+    /// that did not recover, are described in words.
     #[test]
     fn response_times_in_a_row() {
         let known = |mean: f64| Estimate::of(&[mean, mean]);

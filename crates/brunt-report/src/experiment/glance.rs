@@ -14,21 +14,21 @@ use super::{links, losses, phases, require, when};
 use crate::format::{Unit, count, plus_minus};
 use crate::page::{Card, Cell, Glance, Notice, PageTable, Section, Tone};
 
-/// Maximum number of cards; more headline figures are in a table.
+/// Maximum number of cards; more headline figures go into a table.
 const CARDS_MAX: usize = 6;
-/// Label for the point of a card's figures: the only one, or one with a given rate.
+/// Label for the point that a card's figures are from, if it is the only one or has a given rate.
 const AT: &str = "at";
-/// The same, if the point was chosen for its headline figure.
+/// Label for that point if it was chosen for its headline figure.
 const HIGHEST_AT: &str = "highest, at";
-/// Facts about a target's storage that belong next to the figures: key in the table `environment`, and the word for it.
+/// Facts about a target's storage that belong next to the figures: key in the table `environment`, and label.
 const STORAGE_FACTS: [(&str, &str); 3] = [
     ("device_model", "model"),
     ("file_system", "file system"),
     ("queue_scheduler", "scheduler"),
 ];
-/// An interval with a larger half-width, as a share of the mean, gets a warning.
+/// A confidence interval whose half-width exceeds this share of the mean gets a warning.
 const WIDE: f64 = 0.10;
-/// Maximum number of doubts; summary.json has those of each run.
+/// Maximum number of doubts; summary.json has the doubts about each run.
 const DOUBTS_MAX: usize = 5;
 
 pub(super) fn glance(summary: &Summary, points: &Points<'_>, details: &Details) -> Glance {
@@ -44,7 +44,7 @@ pub(super) fn glance(summary: &Summary, points: &Points<'_>, details: &Details) 
     }
 }
 
-/// Parts of tables that are missing from the charts.
+/// Lists the parts of tables that are missing from the charts.
 fn damaged(details: &Details) -> impl Iterator<Item = Notice> {
     let which = details.damaged.join("; ");
     let text = format!(
@@ -65,7 +65,7 @@ fn complete_runs(summary: &Summary) -> usize {
         .count()
 }
 
-/// The label of a result, and the results with which its runs took turns.
+/// The result's label, and the results with which its runs took turns.
 fn origin(summary: &Summary) -> Vec<(String, String)> {
     let label = summary.label.iter();
     let mut facts: Vec<(String, String)> = label
@@ -166,12 +166,12 @@ fn storage(target: &str, details: &Details) -> String {
     STORAGE_FACTS.iter().filter_map(of).collect()
 }
 
-/// The point that represents a target and a workload: the one with the highest headline figure or, if the rate is
+/// The point that represents a target and a workload: the one with the highest headline figure or, if rates are
 /// given, with the highest rate.
 struct Headline<'a> {
     name: String,
     point: &'a PointSummary,
-    /// Rates are given, so the latency is the result.
+    /// The load has a given rate, so the latency is the result.
     open: bool,
     /// Requests have different sizes, so points are ranked by bytes per second.
     by_bytes: bool,
@@ -224,7 +224,7 @@ fn rate_of(point: &PointSummary) -> Option<(String, String)> {
     Some((rate.replace("/s", " requests/s"), pm))
 }
 
-/// The headline figures, if there are too many for cards.
+/// A table of the headline figures, if there are too many for cards.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
     let headlines = headlines(summary, points);
     (headlines.len() > CARDS_MAX).then(|| {
@@ -274,7 +274,7 @@ fn card(headline: &Headline<'_>, points: &Points<'_>) -> Card {
     let p99 = point
         .response_p99_us
         .map(|p99| with_uncertainty(&p99, Unit::Micros));
-    // What the point was chosen for comes first; with given rates, the latency at the highest one.
+    // The quantity that the point was chosen for comes first; with given rates, the latency at the highest rate.
     let lead = match (&p99, &transfer) {
         (Some((p99, pm)), _) if *open => (format!("p99 {p99}"), pm.clone()),
         (_, Some(transfer)) if *by_bytes => transfer.clone(),
@@ -340,7 +340,7 @@ fn phased(card: Card, point: &PointSummary, open: bool) -> Card {
     }
 }
 
-/// Points that did not reach the requested precision, and what it would have taken.
+/// Points that did not reach the requested precision, and the number of runs that it would have taken.
 fn imprecise(summary: &Summary, points: &Points<'_>) -> Vec<String> {
     let short = summary
         .points
@@ -367,7 +367,7 @@ fn imprecise(summary: &Summary, points: &Points<'_>) -> Vec<String> {
     said.take(DOUBTS_MAX).collect()
 }
 
-/// Number of planned runs; runs added for the sake of precision count once they are made.
+/// Number of planned runs; runs added to reach the precision count as soon as they have been made.
 fn planned_runs(summary: &Summary) -> usize {
     let least = summary.experiment.repetitions as usize;
     summary
@@ -400,7 +400,7 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     notices
 }
 
-/// Whether all planned runs were completed; `None` if they were, but lost requests.
+/// Reports whether all planned runs were completed; `None` if they were, but lost requests.
 fn completeness(summary: &Summary, lost: u64) -> Option<Notice> {
     let (made, planned) = (complete_runs(summary), planned_runs(summary));
     if !summary.complete {
@@ -419,7 +419,7 @@ fn completeness(summary: &Summary, lost: u64) -> Option<Notice> {
     })
 }
 
-/// The share of requests that failed or were lost, if any.
+/// Reports the share of requests that failed or were lost, if there were any.
 fn lost_requests(summary: &Summary, lost: u64) -> Option<Notice> {
     (lost > 0).then(|| {
         let runs = summary.points.iter().flat_map(|point| &point.runs);
@@ -438,8 +438,8 @@ fn lost_requests(summary: &Summary, lost: u64) -> Option<Notice> {
 fn few_runs(summary: &Summary) -> Option<Notice> {
     (summary.experiment.repetitions < RUNS_MIN as u32).then(|| {
         let text = format!(
-            "Fewer than {RUNS_MIN} runs per point: intervals are wide or missing, and comparisons refuse a \
-             verdict. Write repetitions = {RUNS_MIN} or more."
+            "Fewer than {RUNS_MIN} runs per point: intervals are wide or missing, and comparisons \
+             give no verdict. Write repetitions = {RUNS_MIN} or more."
         );
         Notice::new(Tone::Warning, text)
     })
@@ -449,8 +449,8 @@ fn few_runs(summary: &Summary) -> Option<Notice> {
 fn drift(summary: &Summary) -> Option<Notice> {
     let alike = brunt_result::drift::drift(summary)?;
     let text = format!(
-        "Consecutive runs are correlated ({alike:.2}), so the machine drifted; intervals are widened for it. More \
-         rounds or longer runs cover more of it."
+        "Consecutive runs are correlated ({alike:.2}), so the machine drifted; intervals are widened \
+         accordingly. More rounds or longer runs cover more of the drift."
     );
     Some(Notice::new(Tone::Warning, text))
 }
@@ -464,7 +464,7 @@ fn notes(summary: &Summary) -> Vec<String> {
     notes
 }
 
-/// Number of wide throughput intervals, and the widest.
+/// Reports how many throughput intervals are wide, and the widest one.
 fn wide_intervals(summary: &Summary, points: &Points<'_>) -> Option<Notice> {
     let widths = summary
         .points
@@ -474,7 +474,7 @@ fn wide_intervals(summary: &Summary, points: &Points<'_>) -> Option<Notice> {
     wide.sort_by(|a, b| b.1.total_cmp(&a.1));
     let (point, width) = wide.first()?;
     let text = format!(
-        "At {} of {} the confidence interval of throughput is wider than {}; the widest is {}, at {}.",
+        "At {} of {} the confidence interval of the throughput is wider than {}; the widest is {}, at {}.",
         wide.len(),
         counted(summary.points.len(), "point"),
         plus_minus(WIDE),
@@ -484,7 +484,7 @@ fn wide_intervals(summary: &Summary, points: &Points<'_>) -> Option<Notice> {
     Some(Notice::new(Tone::Warning, text))
 }
 
-/// Points for which the machine's noise matters: how many, and the worst.
+/// Reports at how many points the machine's own noise matters, and the worst of them.
 fn machine_noise(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     let noises = summary
         .points
@@ -509,7 +509,7 @@ fn machine_noise(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     .collect()
 }
 
-/// Doubts about runs, and the number of runs affected.
+/// Doubts about runs, each with the number of runs affected.
 fn doubts(summary: &Summary) -> Vec<Notice> {
     let mut doubts: BTreeMap<&String, usize> = BTreeMap::new();
     for doubt in summary

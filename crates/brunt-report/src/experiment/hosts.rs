@@ -4,9 +4,9 @@ use super::details::ProbeSeries;
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 
-/// Minimum number of samples of a line.
+/// Minimum number of samples for a line.
 const SAMPLES_MIN: u64 = 4;
-/// Maximum number of lines in a panel: those with the highest values.
+/// Maximum number of lines in a panel; the lines with the highest values are kept.
 const LINES_MAX: usize = 6;
 
 /// Figures shown in one chart: title, unit, label of the values, and metrics with their names.
@@ -48,9 +48,9 @@ pub(super) fn is_shown(probe: &str, metric: &str) -> bool {
         .any(|panel| panel.probe == probe && panel.metrics.iter().any(|(name, _)| *name == metric))
 }
 
-/// Charts of host counters.
+/// Charts of host counters, and what they leave out.
 pub(super) struct Panels {
-    /// Panels with data, by host.
+    /// Panels that have data, by host.
     pub charts: Vec<Chart>,
     /// Titles of panels whose values were all zero.
     pub idle: Vec<String>,
@@ -86,7 +86,7 @@ pub(super) fn panels(probes: &[ProbeSeries]) -> Panels {
                     Some((probe, *name))
                 })
                 .collect();
-            // If there is a line for all processors together, lines of single ones add little.
+            // If there is a line for all processors together, lines for single processors add little.
             let whole = members.iter().any(|(probe, _)| probe.instance.is_empty());
             let members: Vec<(&ProbeSeries, &str)> = members
                 .into_iter()
@@ -130,7 +130,7 @@ fn chart(panel: &Panel, of: &str, mut members: Vec<(&ProbeSeries, &str)>, zero: 
         members.sort_by(|a, b| most(b.0).total_cmp(&most(a.0)));
         members.truncate(LINES_MAX);
     }
-    // All figures of one host share their times; a line has a gap where its own value is missing.
+    // All figures in a panel share one list of times; a line has a gap where it has no value.
     let mut xs: Vec<f64> = members
         .iter()
         .flat_map(|(probe, _)| probe.line.places())
@@ -165,7 +165,7 @@ fn chart(panel: &Panel, of: &str, mut members: Vec<(&ProbeSeries, &str)>, zero: 
     let mut caption = String::new();
     if left_out > 0 {
         caption += &format!(
-            "The {LINES_MAX} with the highest values of {}. ",
+            "Only the {LINES_MAX} with the highest values of {}. ",
             LINES_MAX + left_out
         );
     }
@@ -181,7 +181,7 @@ fn chart(panel: &Panel, of: &str, mut members: Vec<(&ProbeSeries, &str)>, zero: 
 mod tests {
     use super::*;
 
-    /// Panels refer only to existing metrics.
+    /// Panels use only metrics that exist.
     #[test]
     fn panels_name_what_there_is() {
         for panel in PANELS {

@@ -18,7 +18,7 @@ use crate::page::{Bar, Bars, Block, Cell, Notice, PageTable, Section, Tone};
 const BARS_MAX: usize = 64;
 /// Maximum number of client charts; `summary.json` has all, and the page says so.
 const FIGURES_MAX: usize = 24;
-/// Maximum number of listed runs that were left out.
+/// Maximum number of left-out runs that are listed.
 const LEFT_OUT_MAX: usize = 10;
 
 /// `None` if neither clients nor delays are swept.
@@ -41,7 +41,8 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
                  client alone."
             }
             ImpactKind::Latency => {
-                "LatencyImpactRatio: mean throughput of a client with the delay, divided by that without. 1: not affected."
+                "LatencyImpactRatio: mean throughput of a client with the delay, divided by that \
+                 without the delay. 1: not affected."
             }
         });
         section.blocks.push(Block::Bars(ratios(kind, &found)));
@@ -84,7 +85,7 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
     Some(section)
 }
 
-/// A bar for each ratio of all kinds of operations that has an interval.
+/// Draws a bar for each ratio over all kinds of operations that has an interval.
 fn ratios(kind: ImpactKind, found: &[&ImpactIndex]) -> Bars {
     let with_interval =
         |impact: &&&ImpactIndex| impact.op.is_none() && impact.per_client.interval.is_some();
@@ -141,7 +142,7 @@ fn table(kind: ImpactKind, found: &[&ImpactIndex]) -> PageTable {
     PageTable::new(kind.name(), &columns, found.iter().map(row))
 }
 
-/// The bars of the clients: a chart for each workload and combination of axis values, apart from those that only
+/// Draws the clients' bars: a chart for each workload and combination of axis values, apart from the axes that only
 /// select clients.
 fn clients(section: &mut Section, indexes: &RobustnessIndexes) {
     let mut figures: Vec<(String, Vec<&ClientThroughput>)> = Vec::new();
@@ -195,7 +196,7 @@ fn clients(section: &mut Section, indexes: &RobustnessIndexes) {
     }
 }
 
-/// The axes, without those that select clients.
+/// The axes that don't just select clients, with their values.
 fn others(axes: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &String)> {
     axes.iter()
         .filter(|(axis, _)| ![CLIENTS_AXIS, ON_AXIS].contains(&axis.as_str()))

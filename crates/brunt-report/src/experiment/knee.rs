@@ -1,7 +1,7 @@
 //! Finds the knee, where more outstanding requests no longer raise the rate. By Little's law (outstanding = rate ×
-//! time), it is at the highest rate × the service time of a request that does not wait for others.
+//! time), the knee is at the highest rate × the service time of a request that does not wait for others.
 //!
-//! The rule: a knee is drawn only if the rate has levelled off within the measured range; before that the highest rate
+//! The rule: a knee is drawn only if the rate has levelled off within the measured range; otherwise the highest rate
 //! says nothing about the maximum.
 
 use brunt_result::summary::PointSummary;
@@ -10,7 +10,8 @@ use super::points::{Line, Points};
 use crate::chart::{Mark, SeriesRole};
 use crate::format::{Unit, three};
 
-/// The rate has levelled off if it grows by less than this power of the load: 1 is proportional, 0 is constant.
+/// The rate has levelled off if it grows by less than this power of the load: a power of 1 is proportional, 0 is
+/// constant.
 const LEVEL: f64 = 0.3;
 
 /// The knee of one line.
@@ -31,8 +32,8 @@ pub(super) enum Knee {
     Beyond,
 }
 
-/// The knee of ascending positions on the axis, each with its rate and its mean response and service times in
-/// microseconds; `None` for fewer than three.
+/// The knee for ascending positions on the axis, each with its rate and its mean response and service times in
+/// microseconds; `None` for fewer than three positions.
 fn knee(places: &[(f64, f64, f64, f64)]) -> Option<Knee> {
     let [(first, rate, response_us, service_us), .., before, last] = *places else {
         return None;
@@ -42,7 +43,7 @@ fn knee(places: &[(f64, f64, f64, f64)]) -> Option<Knee> {
     let outstanding = highest * service_us / 1e6;
     // The measurement also shows how many requests one unit of the axis (its workers, or its depth) keeps outstanding.
     let at = first * outstanding / (rate * response_us / 1e6);
-    // A NaN, from a position without a rate, gives no knee.
+    // A position without a rate makes `growth` NaN, which gives no knee.
     if growth < LEVEL && at <= last.0 {
         return Some(Knee::At {
             at,
@@ -54,8 +55,8 @@ fn knee(places: &[(f64, f64, f64, f64)]) -> Option<Knee> {
     Some(Knee::Beyond)
 }
 
-/// The knees of lines across an axis of load, with a sentence for each; empty for other axes, open loops and
-/// points with faults.
+/// The knees of the lines across a load axis, with a sentence for each; empty for other axes, open loops and points
+/// with faults.
 pub(super) fn knees(points: &Points<'_>, lines: &[Line<'_>]) -> (Vec<Mark>, String) {
     let (mut marks, mut said) = (Vec::new(), Vec::new());
     let Some(across) = points.across.as_ref().filter(|across| across.is_load()) else {
@@ -96,8 +97,8 @@ pub(super) fn knees(points: &Points<'_>, lines: &[Line<'_>]) -> (Vec<Mark>, Stri
                 service_us,
             }) => {
                 said.push(format!(
-                    "{of}Knee at {} {} ({} outstanding), by Little's law: the highest rate, {}, times the service \
-                     time at the lowest load, {}. Beyond it requests only wait.",
+                    "{of}Knee at {} {} ({} outstanding), by Little's law: the highest rate, {}, times \
+                     the service time at the lowest load, {}. Beyond the knee, requests only wait.",
                     across.label,
                     three(at),
                     three(outstanding),
@@ -124,15 +125,17 @@ pub(super) fn knees(points: &Points<'_>, lines: &[Line<'_>]) -> (Vec<Mark>, Stri
 mod tests {
     use super::*;
 
-    /// A device with eight servers of 100 us each: more than eight outstanding requests only wait, whether one worker
-    /// or two issue them. A rate that still grows has no knee yet, nor have two measured positions.
+    /// A device with eight servers of 100 us each: if more than eight requests are outstanding, the others only wait,
+    /// whether one worker or two issue them. A rate that still grows has no knee yet, and neither do two measured
+    /// positions.
     #[test]
     fn servers_and_their_knee() {
         let places = |depths: &[u32], workers: f64| -> Vec<(f64, f64, f64, f64)> {
             let place = |depth: &u32| {
                 let outstanding = f64::from(*depth) * workers;
                 let rate = outstanding.min(8.0) / 100e-6;
-                // Waiting within the device is part of the service time, so only that of the lowest load counts.
+                // Waiting inside the device is part of the service time, so only the service time at the lowest load
+                // counts.
                 let us = outstanding / rate * 1e6;
                 (f64::from(*depth), rate, us, us)
             };

@@ -1,7 +1,7 @@
-//! What probe packets measured of links between other machines before each run: the evidence that a point's delay, loss
-//! and rate were in effect.
+//! What probe packets measured on links between other machines before each run: the evidence that a point's delay,
+//! loss and rate were in effect.
 //!
-//! The rule: a figure that was not measured is a dash.
+//! The rule: a figure that was not measured is shown as a dash.
 
 use std::collections::BTreeMap;
 
@@ -45,9 +45,9 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     let caption = "Echo requests over each link before the runs of a point: means over runs";
     section.table(PageTable::new(caption, &COLUMNS, rows).folded());
     section.prose(
-        "\"There\" is the direction from a link's first host to its second. Round trips are the shortest of each \
-         probe. An echo request is lost if it or its reply is, so its loss covers both directions. A run whose probes \
-         contradict the settings does not begin.",
+        "\"There\" is the direction from a link's first host to its second. The round trip of a probe \
+         is its shortest one. An echo request counts as lost if it or its reply is lost, so the loss covers both \
+         directions. A run whose probes contradict the settings does not begin.",
     );
     Some(section)
 }
@@ -84,7 +84,7 @@ fn row(point: String, link: &str, proofs: &[&LinkProof]) -> Vec<Cell> {
 mod tests {
     use super::*;
 
-    /// Means are over the runs that measured a figure; one that none measured is a dash.
+    /// Means are over the runs that measured a figure; a figure that no run measured is a dash.
     #[test]
     fn every_figure_has_its_cell() {
         let proof = |round_trip_us, loss| LinkProof {

@@ -11,8 +11,8 @@ use crate::page::{Cell, PageTable, Section};
 
 /// Maximum number of rows in the table; the page says if more are left out.
 const ROWS_MAX: usize = 200;
-/// Payload that takes more than this share of a line's bits leaves no room for more: headers, preambles and gaps take
-/// 5.1 % at an MTU of 1500.
+/// If payload takes more than this share of a line's bits, there is no room for more: headers, preambles and gaps
+/// take 5.1 % at an MTU of 1500.
 const FULL: f64 = 0.90;
 
 /// Columns of the table; [`row`] has a cell for each.
@@ -64,7 +64,12 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         .folded(),
     );
     section.prose(
-        "\"There\" is the direction from a link's first host to its second. Frames untouched bypassed the emulation because no impairment was set for their direction; a frame is a packet or a train of packets. Packets are wire-size packets that the emulation carried. Counters cover whole runs, including ramp-up, faults and the depth search. Lost, corrupted, duplicated and held-back packets were requested by the settings, and drops of a full queue belong to a line with a rate; unintended drops invalidate the run.",
+        "\"There\" is the direction from a link's first host to its second. Frames untouched bypassed \
+         the emulation because no impairment was set for their direction; a frame is a packet or a train of \
+         packets. Packets are wire-size packets that the emulation carried. Counters cover whole runs, including \
+         ramp-up, faults and the depth search. Losses, corruption, duplicates and held-back packets are intended \
+         by the settings, and drops from a full queue are part of a line's rate limit; unintended drops \
+         invalidate the run.",
     );
     let usual = summary
         .points
@@ -78,8 +83,8 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     if !usual.is_empty() {
         let names = usual.into_iter().collect::<Vec<_>>().join(", ");
         section.prose(format!(
-            "The system refused a high priority for the emulation of {names}, so other work can delay packets. Run as \
-             root or with ulimit -e 40 to allow it."
+            "The system refused to give the emulation of {names} a high priority, so other work can \
+             delay packets. To allow it, run as root or with ulimit -e 40."
         ));
     }
     if all > ROWS_MAX {
@@ -114,7 +119,7 @@ fn row(point: String, way: String, runs: &[&LinkCounts], busy: f64) -> Vec<Cell>
     ]
 }
 
-/// A sentence for each line that payload filled: it limits the figures of these points.
+/// Adds a sentence for each line that payload filled: that line limits the figures of these points.
 pub(super) fn full_lines(summary: &Summary, points: &Points<'_>) -> Vec<String> {
     let mut full: BTreeMap<String, Vec<(f64, String)>> = BTreeMap::new();
     for point in &summary.points {
@@ -124,7 +129,7 @@ pub(super) fn full_lines(summary: &Summary, points: &Points<'_>) -> Vec<String> 
                 .iter()
                 .filter(|run| run.is_complete())
                 .map(|run| {
-                    // Reads and writes go in opposite directions. Assume that the larger payload used the
+                    // Reads and writes go in opposite directions. The larger payload is assumed to have used the
                     // slower direction.
                     let bytes = run.ops.iter().map(|op| op.bytes).max().unwrap_or(0) as f64;
                     bytes * 8.0 / run.measured_s.max(f64::MIN_POSITIVE) / rate
@@ -161,7 +166,7 @@ fn names(point: &PointSummary) -> Vec<&String> {
 mod tests {
     use super::*;
 
-    /// Unmodified packets are shown next to impaired ones.
+    /// The table shows unmodified packets next to impaired ones.
     #[test]
     fn every_count_has_its_cell() {
         let counts = LinkCounts {

@@ -1,4 +1,4 @@
-//! The ledger of requests that did not succeed, by kind and point. It adds up: every request is in it.
+//! The ledger of requests that did not succeed, by kind and point. The ledger adds up: it includes every request.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) fn total(summary: &Summary) -> u64 {
         .sum()
 }
 
-/// All requests of a run: completed and lost ones.
+/// All requests of a run, completed or lost.
 pub(super) fn requests(run: &RunSummary) -> u64 {
     run.completed() + run.losses.values().sum::<u64>()
 }
@@ -35,7 +35,7 @@ fn meaning(kind: &str) -> &str {
         "unsupported" => "not supported by the device",
         "miscompare" => "data differed from what was written",
         "hanging" => "outstanding when the run ended",
-        "skipped" => "due but not sent, because the open loop fell too far behind",
+        "skipped" => "due but not sent, because the open loop had fallen too far behind",
         _ => "",
     }
 }
@@ -95,7 +95,7 @@ pub(super) fn section(summary: &Summary) -> Section {
     section
 }
 
-/// Failed requests by errno or sense; `None` if none failed.
+/// Failed requests by errno or SCSI sense; `None` if none failed.
 fn causes(summary: &Summary) -> Option<PageTable> {
     let of = |point: &PointSummary| {
         let label = point.label.clone();

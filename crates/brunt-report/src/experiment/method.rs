@@ -29,7 +29,7 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     }
     let engines = engines(summary);
     if !engines.is_empty() {
-        let what = "Engines that sent the requests, and why".to_string();
+        let what = "Engines that sent the requests, and why they were used".to_string();
         section.blocks.push(Block::Heading(what));
         section.blocks.push(Block::Facts(engines));
     }
@@ -78,7 +78,7 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     section
 }
 
-/// What was waited for before phases, and how long it took.
+/// What runs waited for before phases, and for how long.
 fn waits(waits: &[PhaseWait]) -> PageTable {
     let rows = waits.iter().map(|wait| {
         vec![
@@ -93,7 +93,7 @@ fn waits(waits: &[PhaseWait]) -> PageTable {
     PageTable::new("Waits for the conditions of phases", &columns, rows)
 }
 
-/// How long runs waited for services to be healthy.
+/// How long runs waited for services to become healthy.
 fn health_table(waits: BTreeMap<&str, HealthWaits>) -> PageTable {
     let rows = waits.into_iter().map(|(service, waits)| {
         let mean_s = waits.total_s / waits.runs as f64;

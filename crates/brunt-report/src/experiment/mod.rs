@@ -64,7 +64,7 @@ pub fn text(summary: &Summary, folder: &Path) -> String {
     render(&page(summary, &Details::read(folder, summary)))
 }
 
-/// The section about faults, with the conditions of each load and what the verdicts were made from.
+/// The section about faults: their effects, each load under its conditions, and what the verdicts are based on.
 fn with_verdicts(summary: &Summary, points: &Points<'_>, details: &Details) -> Option<Section> {
     let mut section = faults::section(summary, points)?;
     let conditions = conditions::blocks(summary, points, details);
@@ -75,7 +75,7 @@ fn with_verdicts(summary: &Summary, points: &Points<'_>, details: &Details) -> O
     Some(section)
 }
 
-/// The page of a result, with the details from its tables.
+/// The page of a result, with details from its tables.
 pub fn page(summary: &Summary, details: &Details) -> Page {
     let points = Points::of(summary);
     let mut page = Page {
@@ -98,7 +98,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
     let replay = replay::section(summary, &points);
     let distribution = Some(distribution::section(&points, details));
     let timeline = Some(timeline::section(summary, details));
-    // With faults, phases come first, and averages over whole runs after them.
+    // With faults, figures by phase come first, and averages over whole runs after them.
     let opening = match phases::any(summary) {
         true => [
             faults,

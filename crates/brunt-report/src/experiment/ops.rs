@@ -1,4 +1,4 @@
-//! Figures by kind of operation, if a load makes several kinds, or kinds other than reads and writes.
+//! Figures by kind of operation, for loads that make several kinds, or kinds other than reads and writes.
 
 use brunt_result::by_kind::{KindEstimates, KindOverRuns};
 use brunt_result::statistics::Estimate;
@@ -11,7 +11,7 @@ use crate::page::{Cell, PageTable, Section};
 /// Maximum number of rows in the table; the page says if more are left out.
 const ROWS_MAX: usize = 200;
 
-/// `None` if every point has only reads or only writes: then its own row has all figures.
+/// `None` if every point makes only reads or only writes: then the point's own row has all figures.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
     let mut rows = Vec::new();
     let estimates = KindEstimates::of(&summary.points);

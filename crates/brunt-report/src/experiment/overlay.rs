@@ -1,6 +1,8 @@
-//! Charts of several results in one: rate and p99 of each point, distributions of response times, and runs over time.
+//! Charts that each show several results: rate and p99 of each point, distributions of response times, and runs over
+//! time.
 //!
-//! The rule: each chart includes every result that has its point; charts beyond the maximum are counted.
+//! The rule: each chart includes every result that has its point; the page says how many charts beyond the maximum
+//! were left out.
 
 use brunt_core::Histogram;
 use brunt_result::statistics::Estimate;
@@ -14,9 +16,9 @@ use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 use crate::page::{Bar, Bars, Block, Choice, Section};
 
-/// Maximum number of charts of swept values; the table has every point.
+/// Maximum number of charts over swept values; the table has every point.
 const CHARTS_MAX: usize = 24;
-/// Maximum number of points with distributions, and with charts over time.
+/// Maximum number of points with distributions, and of points with charts over time.
 const POINTS_MAX: usize = 60;
 
 type Get = fn(&PointSummary) -> Option<Estimate>;
@@ -47,7 +49,7 @@ const FIGURES: [Figure; 2] = [
     },
 ];
 
-/// Throughput and p99 of each point, of all results in one chart.
+/// Throughput and p99 of each point, with all results in one chart.
 pub(super) fn side_by_side(results: &[ComparedResult<'_>]) -> Section {
     let mut section = Section::new("Side by side");
     let each: Vec<Points<'_>> = results.iter().map(|one| Points::of(one.summary)).collect();
@@ -86,7 +88,7 @@ pub(super) fn side_by_side(results: &[ComparedResult<'_>]) -> Section {
     section
 }
 
-/// Charts over the swept values: two for each line that several results have.
+/// Charts over the swept values: two for each line that at least two results share.
 fn swept(results: &[ComparedResult<'_>], each: &[Points<'_>]) -> Vec<Chart> {
     let Some(across) = &each[0].across else {
         return Vec::new();
@@ -153,7 +155,7 @@ fn bars(results: &[ComparedResult<'_>]) -> Vec<Block> {
     FIGURES.iter().filter_map(of_figure).collect()
 }
 
-/// A point of one of several results that have it.
+/// A point in one of the results that have it.
 struct CommonPoint<'a> {
     /// Index of the result.
     result: usize,
@@ -162,7 +164,7 @@ struct CommonPoint<'a> {
     point: &'a PointSummary,
 }
 
-/// The points of the first result that others have too, by label.
+/// The first result's points that other results have too, by label.
 fn common<'a>(results: &[ComparedResult<'a>]) -> Vec<(String, Vec<CommonPoint<'a>>)> {
     let Some(first) = results.first() else {
         return Vec::new();
@@ -186,7 +188,7 @@ fn common<'a>(results: &[ComparedResult<'a>]) -> Vec<(String, Vec<CommonPoint<'a
         .collect()
 }
 
-/// A section with one alternative for each point for which `blocks` finds something.
+/// A section with one alternative per point, for the points for which `blocks` finds something.
 fn by_point(
     title: &str,
     results: &[ComparedResult<'_>],
@@ -202,7 +204,7 @@ fn by_point(
     options.truncate(POINTS_MAX);
     if options.is_empty() {
         section.blocks.push(Block::Missing(
-            "The results have no data for this, or it was removed.".into(),
+            "The results have no data for this section, or it was removed.".into(),
         ));
         return section;
     }
@@ -218,7 +220,7 @@ fn by_point(
     section
 }
 
-/// The cumulative distributions of each point, of all results in one chart.
+/// The cumulative distributions of each point, with all results in one chart.
 pub(super) fn distributions(results: &[ComparedResult<'_>]) -> Section {
     by_point("Distribution of response times", results, |points| {
         let curves: Vec<(String, &Histogram)> = points
@@ -237,7 +239,7 @@ pub(super) fn distributions(results: &[ComparedResult<'_>]) -> Section {
     })
 }
 
-/// Throughput and p99 over time of each point's run of median throughput, of all results in one chart.
+/// Throughput and p99 over time of each point's run with median throughput, with all results in one chart.
 pub(super) fn over_time(results: &[ComparedResult<'_>]) -> Section {
     let mut section = by_point("Over time", results, |points| {
         let runs: Vec<(usize, &RunDetails)> = points
@@ -255,7 +257,7 @@ pub(super) fn over_time(results: &[ComparedResult<'_>]) -> Section {
         of_runs(results, &runs, first.unwrap_or_default())
     });
     if matches!(section.blocks.first(), Some(Block::Choice(_))) {
-        let text = "Each result's run of median throughput at a point. Time counts from the start of measuring.";
+        let text = "Each result's run with median throughput at a point. Time counts from the start of measuring.";
         section.blocks.insert(0, Block::Prose(text.into()));
     }
     section

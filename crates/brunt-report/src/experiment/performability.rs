@@ -1,5 +1,5 @@
-//! Expected figures over years of failures and repairs: a table of the states of each point's system, and what follows from
-//! them.
+//! Expected figures over years of failures and repairs: a table of the states of each point's system, and the figures
+//! computed from them.
 //!
 //! The rule: states that were not measured are shown as such, and never as zero.
 
@@ -42,12 +42,13 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     }
     let mut section = Section::new("Over years of failures and repairs");
     section.prose(
-        "What is expected of the system if its components fail and are repaired as the experiment states: each state's \
-         measured figures, weighted with the share of time that the system spends in it (performability: J. F. Meyer, \
-         IEEE Transactions on Computers 29(8), 1980). Components fail independently, after exponential times. The normal \
-         state was measured before all faults, the others during exactly their faults. Rates and times are means over \
-         runs with 95 % intervals; times to failure and to repair are taken as exact. The service is available in states \
-         whose whole interval is on the right side of the threshold (A. Brown and D. Patterson, USENIX ATC 2000).",
+        "What is expected of the system if its components fail and are repaired as the experiment \
+         specifies: each state's measured figures, weighted by the share of time that the system spends in it \
+         (performability: J. F. Meyer, IEEE Transactions on Computers 29(8), 1980). Components fail \
+         independently, after exponentially distributed times. The normal state was measured before all faults, \
+         the others during exactly their faults. Rates and times are means over runs with 95 % intervals; times \
+         to failure and to repair are taken as exact. The service is available in states whose whole interval is \
+         on the right side of the threshold (A. Brown and D. Patterson, USENIX ATC 2000).",
     );
     for (name, one) in found.iter().take(POINTS_MAX) {
         section.blocks.push(Block::Heading(name.clone()));
@@ -69,7 +70,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     Some(section)
 }
 
-/// Expected figures, and what they were computed from.
+/// The expected figures, and what they were computed from.
 fn facts(found: &Performability) -> Vec<(String, String)> {
     let mut facts = Vec::new();
     let mut add = |label: &str, text: String| facts.push((label.to_string(), text));
@@ -80,7 +81,7 @@ fn facts(found: &Performability) -> Vec<(String, String)> {
     add(
         "Expected rate",
         found.requests_per_second.as_ref().map_or_else(
-            || "unknown: no run has its states".into(),
+            || "unknown: no run has all measured states".into(),
             |rate| shown(rate, Unit::PerSecond),
         ),
     );
@@ -90,7 +91,7 @@ fn facts(found: &Performability) -> Vec<(String, String)> {
     if let (Some(level), Some(share)) = (&found.system.threshold, found.available) {
         let year = part_of_year(1.0 - share.at_least);
         let text = format!(
-            "{} of the time; without it at most {year} a year",
+            "{} of the time; missed for at most {year} a year",
             share.describe()
         );
         add(&format!("Time with {level}"), text);
@@ -100,7 +101,7 @@ fn facts(found: &Performability) -> Vec<(String, String)> {
         let least = found.requests_per_second_least.as_ref();
         let least = least.map_or(String::new(), |least| {
             format!(
-                "; expected rates and times are those of the rest. If nothing is served then, {} are left",
+                "; expected rates and times cover the rest. If nothing is served in unmeasured states, {} remain",
                 shown(least, Unit::PerSecond)
             )
         });
@@ -119,7 +120,7 @@ fn facts(found: &Performability) -> Vec<(String, String)> {
     facts
 }
 
-/// `8 units; each fails after 137 years on average and is repaired after 12.0 h, at most 2 at once`
+/// Returns, for example, `8 units; fails after 137 years on average, repaired in 12.0 h, at most 2 at once`.
 fn rates(component: &FailingComponent) -> String {
     let mut text = format!(
         "{}; fails after {} on average, repaired in {}",
@@ -194,7 +195,7 @@ mod tests {
     use brunt_result::performability::FailingSystem;
     use brunt_result::summary::PointSummary;
 
-    /// A state that was not measured has a row that says so, with its share of the time.
+    /// A state that was not measured has a row with its share of the time, which says so.
     #[test]
     fn expectations_have_a_table_and_their_assumptions() {
         let text = r#"{ "format": 2, "brunt": "", "complete": true, "points": [],

@@ -1,5 +1,5 @@
-//! Figures before, during and after faults. They lead the page of an experiment with faults, because an average over
-//! whole runs would mix healthy and broken time.
+//! Figures before, during and after faults. They come first on the page of an experiment with faults, because an
+//! average over whole runs would mix healthy and broken time.
 
 use brunt_result::degradation::{OverRuns, PhaseKind, PhaseOverRuns};
 use brunt_result::statistics::Estimate;
@@ -20,12 +20,12 @@ pub(super) fn any(summary: &Summary) -> bool {
 
 /// Start and end of a phase, in seconds of a run.
 fn when(phase: &PhaseOverRuns) -> String {
-    // Faults start milliseconds late; a tenth is precise enough to compare with the experiment file.
+    // Faults start milliseconds late; a tenth of a second is precise enough to compare with the experiment file.
     let at = |seconds: f64| Unit::Seconds.show((seconds * 100.0).round() / 100.0);
     format!("{} to {}", at(phase.start_s), at(phase.end_s))
 }
 
-/// A phase's name; if no whole interval lies in it, with a note that its figures are mixed.
+/// A phase's name; if no whole interval lies in the phase, with a note that its figures are mixed.
 fn name_with_doubt(phase: &PhaseOverRuns) -> String {
     let doubt = if phase.intervals == 0 {
         ", shorter than an interval: mixed with its neighbours"
@@ -35,7 +35,7 @@ fn name_with_doubt(phase: &PhaseOverRuns) -> String {
     format!("{}{doubt}", phase.name())
 }
 
-/// The effect of a phase's fault; `None` if it has several faults or none.
+/// The effect of a phase's fault; `None` if the phase has several faults or none.
 fn cost<'a>(point: &'a PointSummary, phase: &PhaseOverRuns) -> Option<&'a OverRuns> {
     let [fault] = &phase.faults[..] else {
         return None;
@@ -43,7 +43,7 @@ fn cost<'a>(point: &'a PointSummary, phase: &PhaseOverRuns) -> Option<&'a OverRu
     point.degradation.iter().find(|cost| cost.fault == *fault)
 }
 
-/// The parts of a card, one for each phase. With a given rate, response times come first.
+/// A card's parts, one for each phase. If the load has a given rate, response times come first.
 pub(super) fn parts(point: &PointSummary, open: bool) -> Vec<CardPart> {
     let part = |phase: &PhaseOverRuns| {
         let shown = |estimate: Option<Estimate>, unit| match estimate {
@@ -77,7 +77,7 @@ pub(super) fn parts(point: &PointSummary, open: bool) -> Vec<CardPart> {
         if let Some((requests, oldest_us)) = phase.stall() {
             let oldest = Unit::Micros.show(oldest_us);
             row(
-                "no answer at its end",
+                "not answered at its end",
                 (
                     format!("{}, oldest {oldest}", count(requests as f64)),
                     String::new(),
@@ -131,7 +131,7 @@ pub(super) fn answers(point: &PointSummary) -> Vec<(String, String)> {
     point.degradation.iter().flat_map(of).collect()
 }
 
-/// Every phase of every point, and the number of lines left out.
+/// Every phase of every point, and the number of rows left out.
 pub(super) fn table(summary: &Summary, points: &Points<'_>) -> (PageTable, usize) {
     let estimate = |estimate: Option<Estimate>, unit: Unit| match estimate {
         Some(known) => {

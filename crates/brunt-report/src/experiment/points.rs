@@ -48,13 +48,13 @@ fn number(key: &str, value: &str) -> Option<(f64, Unit)> {
         return Some((units::parse_size(value).ok()? as f64, unit));
     }
     if unit == Unit::Micros {
-        // "0" has no unit to recognize it by.
+        // "0" has no unit by which to recognize its kind.
         return Some((units::parse_duration(value).ok()?.as_secs_f64() * 1e6, unit));
     }
     if let Ok(number) = value.parse::<f64>() {
         return number.is_finite().then_some((number, unit));
     }
-    // Any other axis: "20ms", "64KiB".
+    // The values of any other axis are times or sizes: "20ms", "64KiB".
     if let Ok(time) = units::parse_duration(value) {
         return Some((time.as_secs_f64() * 1e6, Unit::Micros));
     }
@@ -63,27 +63,27 @@ fn number(key: &str, value: &str) -> Option<(f64, Unit)> {
         .map(|bytes| (bytes as f64, Unit::Bytes))
 }
 
-/// The points, and the axis that is the x axis of their charts.
+/// The points, and the x axis of their charts.
 pub(super) struct Points<'a> {
     /// All points, in the order of the summary.
     pub all: &'a [PointSummary],
-    /// The percentiles that the experiment chose to show; empty for the usual ones.
+    /// The percentiles that the experiment chose to show; empty for the default ones.
     pub percentiles: &'a [Percentile],
-    /// Key and values of the x axis.
+    /// The x axis: its key and values.
     pub across: Option<Across>,
     /// Other dimensions with more than one value: these distinguish points.
     pub others: Vec<String>,
-    /// Workloads that send a request when another one completes.
+    /// Closed-loop workloads: they send a request when another one completes.
     closed: BTreeSet<&'a str>,
 }
 
-/// The x axis.
+/// An x axis.
 pub(super) struct Across {
-    /// Key in the experiment.
+    /// Its key in the experiment.
     pub key: String,
     /// Display name.
     pub label: String,
-    /// Unit of the values.
+    /// The unit of its values.
     pub unit: Unit,
     /// Values, ascending.
     pub values: Vec<f64>,
@@ -95,7 +95,7 @@ impl Across {
         matches!(self.key.as_str(), "queue_depth" | "workers")
     }
 
-    /// The axis of a chart.
+    /// The axis as a chart draws it.
     pub fn axis(&self) -> Axis {
         let (first, last) = (self.values[0], self.values[self.values.len() - 1]);
         // Over less than a factor of five, a linear scale is easier to read.
@@ -119,7 +119,7 @@ impl Across {
 
 /// Points that form one line.
 pub(super) struct Line<'a> {
-    /// What distinguishes the line from others; empty if it is the only one.
+    /// What distinguishes the line from others; empty if there is only one.
     pub name: String,
     /// Points by their index on the axis.
     pub points: Vec<Option<&'a PointSummary>>,
@@ -217,7 +217,7 @@ impl<'a> Points<'a> {
         words.collect::<Vec<String>>().join(", ")
     }
 
-    /// The same, including the x axis.
+    /// What distinguishes a point from the others, including the x axis.
     pub fn full_name(&self, point: &PointSummary) -> String {
         let name = self.name(point);
         let place = self.place_of(point);
@@ -240,8 +240,7 @@ impl<'a> Points<'a> {
         ))
     }
 
-    /// Bytes per request, if they are the same at all points: then rates in requests and in bytes express
-    /// the same fact.
+    /// Bytes per request, if all points have the same: then rates in requests and in bytes express the same fact.
     pub fn bytes_per_request(&self) -> Option<f64> {
         let sizes = self.all.iter().filter_map(|point| {
             let (bytes, requests) = (
@@ -251,7 +250,7 @@ impl<'a> Points<'a> {
             (requests > 0.0).then_some(bytes / requests)
         });
         let sizes: Vec<f64> = sizes.collect();
-        // For whole requests of one size, the ratio is exact except for rounding.
+        // If all requests are whole and of one size, the ratio is exact except for rounding.
         let first = sizes.first()?.round();
         (first > 0.0 && sizes.iter().all(|size| (size / first - 1.0).abs() < 1e-6)).then_some(first)
     }
@@ -284,7 +283,7 @@ impl<'a> Points<'a> {
 }
 
 impl Line<'_> {
-    /// Estimates of the line's points as a series.
+    /// The estimates for the line's points as a series.
     pub fn series(
         &self,
         role: crate::chart::SeriesRole,
@@ -327,12 +326,12 @@ fn short(key: &str) -> String {
     }
 }
 
-/// A value of an axis formatted for display.
+/// An axis value, formatted for display.
 fn shown(key: &str, value: &str) -> String {
     number(key, value).map_or(value.to_string(), |(number, unit)| unit.show(number))
 }
 
-/// An estimate's mean with its unit, and "± 0.4 %".
+/// An estimate's mean with its unit, and its half-width, such as "± 0.4 %".
 pub(super) fn with_uncertainty(estimate: &Estimate, unit: Unit) -> (String, String) {
     (
         unit.show(estimate.mean),
@@ -346,7 +345,7 @@ pub(super) fn with_uncertainty(estimate: &Estimate, unit: Unit) -> (String, Stri
 mod tests {
     use super::*;
 
-    /// Axis values in results are numbers in one unit, zero included; words are not.
+    /// Axis values in results are numbers with one unit, zero included; words are not numbers.
     #[test]
     fn values_of_axes() {
         let check = |key: &str, value: &str, expected: Option<(f64, Unit)>, said: &str| {

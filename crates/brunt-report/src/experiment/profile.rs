@@ -1,6 +1,6 @@
 //! Where the CPU went: times and samples by phase and role, and flame graphs.
 //!
-//! The rule: what could not be sampled or named is said before the figures.
+//! The rule: the page reports what could not be sampled or named before it shows figures.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,9 +16,9 @@ use crate::flame::FlameGraph;
 use crate::format::three;
 use crate::page::{Bar, Bars, Block, Cell, Choice, Notice, PageTable, Section, Tone};
 
-/// Flame graphs on the page: the first; the table has all stacks.
+/// Maximum number of flame graphs on the page; the table has all stacks.
 const GRAPHS_MAX: usize = 24;
-/// Rows of tables and bars; `summary.json` has all.
+/// Maximum number of rows in tables, and of bars; `summary.json` has all.
 const ROWS_MAX: usize = 200;
 
 /// Flame graphs by point, phase and role.
@@ -33,7 +33,7 @@ fn profiles_of(summary: &Summary) -> impl Iterator<Item = &RunProfile> {
     runs.filter_map(|run| run.profile.as_deref())
 }
 
-/// Reads the stacks of all complete runs, and the damage.
+/// Reads the stacks of all complete runs, and reports damage.
 pub(super) fn read(
     folder: &Path,
     summary: &Summary,
@@ -81,10 +81,11 @@ pub(super) fn section(
     profiles_of(summary).next()?;
     let mut section = Section::new("Where the CPU goes");
     section.prose(
-        "Samples of what ran on all processors of this machine, taken at regular intervals of CPU time, and CPU times by \
-         the kernel's counters. A sample counts for the innermost function that is known to belong to a part of the \
-         storage path. Samples are time on a processor: waiting for the network or a disk appears as idle time. On \
-         loopback, the receiving side of the network runs in the sending process. Sums over all complete runs.",
+        "Samples of what ran on all processors of this machine, taken at regular intervals of CPU \
+         time, and CPU times from the kernel's counters. A sample counts for the innermost function that is \
+         known to belong to a part of the storage path. Samples are time on a processor: waiting for the network \
+         or a disk appears as idle time. On loopback, the receiving side of the network runs in the sending \
+         process. All figures are sums over all complete runs.",
     );
     let notices = notices(summary);
     if !notices.is_empty() {
@@ -116,7 +117,7 @@ pub(super) fn section(
     Some(section)
 }
 
-/// Every role of every phase, with the names of its point and phase.
+/// Every role in every phase, with its point's name and its phase.
 fn each_role(
     found: &[(String, Vec<PhaseProfile>)],
 ) -> impl Iterator<Item = (&str, &PhaseProfile, &RoleProfile)> {
@@ -139,7 +140,7 @@ fn bar((name, phase, role): (&str, &PhaseProfile, &RoleProfile)) -> Option<Bar> 
     })
 }
 
-/// What was not sampled or named.
+/// Notices about what was not sampled or named.
 fn notices(summary: &Summary) -> Vec<Notice> {
     let mut texts: Vec<&String> = profiles_of(summary)
         .flat_map(|profile| profile.unavailable.iter().chain(&profile.kernel_unnamed))
@@ -151,7 +152,7 @@ fn notices(summary: &Summary) -> Vec<Notice> {
     let sum = |get: fn(&RunProfile) -> u64| profiles_of(summary).map(get).sum::<u64>();
     let (lost, dropped) = (sum(|one| one.lost), sum(|one| one.dropped));
     if lost + dropped > 0 {
-        let text = format!("{lost} samples were lost by the kernel, and {dropped} not kept.");
+        let text = format!("{lost} samples were lost by the kernel, and {dropped} were not kept.");
         notices.push(Notice::new(Tone::Warning, text));
     }
     let roles = || {
@@ -161,11 +162,12 @@ fn notices(summary: &Summary) -> Vec<Notice> {
     };
     let unnamed: u64 = roles().map(|role| role.unnamed).sum();
     let samples: u64 = roles().map(|role| role.samples).sum();
-    // A few always hit code that has no symbols, such as the C library's.
+    // A few samples always hit code that has no symbols, such as code of the C library.
     if unnamed * 20 > samples {
         let text = format!(
-            "{unnamed} of {samples} samples of the experiment's processes are in functions without a name. Release builds \
-             of Brunt have no symbols: build it with --profile profiling, and install debug symbols of other programs."
+            "{unnamed} of {samples} samples of the experiment's processes are in functions without a \
+             name. Release builds of Brunt have no symbols: build it with --profile profiling, and install debug \
+             symbols for other programs."
         );
         notices.push(Notice::new(Tone::Note, text));
     }
@@ -257,7 +259,7 @@ fn hottest(found: &[(String, Vec<PhaseProfile>)]) -> PageTable {
         })
     });
     PageTable::new(
-        "Hottest functions, without what they call",
+        "Hottest functions, not counting what they call",
         &columns,
         rows.take(ROWS_MAX),
     )

@@ -1,4 +1,4 @@
-//! Percentiles that a summary doesn't have, from the histograms on disk, for comparisons that ask for them.
+//! Percentiles that a summary lacks, computed from the histograms on disk for comparisons that ask for them.
 //!
 //! The rule: a percentile is added only if the histograms hold every request of the run.
 
@@ -14,8 +14,8 @@ use brunt_result::{Figures, OpKind};
 
 use super::again;
 
-/// Reads results that are to be compared. Each has the percentiles that any of them chose, and those `asked` for, as far
-/// as its histograms allow.
+/// Reads the results of a comparison. Each gets the percentiles that any of them chose, and the ones in `asked`, as
+/// far as its histograms allow.
 ///
 /// # Errors
 /// A summary cannot be read.
@@ -33,7 +33,7 @@ pub fn read_to_compare(
     Ok(results)
 }
 
-/// Adds percentiles that the summary didn't keep. Those of runs whose histograms are damaged or missing stay absent.
+/// Adds percentiles that the summary lacks. They stay absent for runs whose histograms are damaged or missing.
 fn add_percentiles(summary: &mut Summary, folder: &Path, wanted: &BTreeSet<Percentile>) {
     let kept = &summary.experiment.percentiles;
     let missing = wanted.iter().copied();
@@ -51,11 +51,11 @@ fn add_percentiles(summary: &mut Summary, folder: &Path, wanted: &BTreeSet<Perce
     }
 }
 
-/// Response times of each run by kind of operation, by the run's number. Of rate searches, those of the trial that the
+/// Response times of each run by kind of operation, by the run's number. For rate searches, only the trial that the
 /// run's figures are from.
 fn figures(folder: &Path, summary: &Summary) -> HashMap<i64, Figures> {
     let runs = summary.points.iter().flat_map(|point| &point.runs);
-    // Each once, even if the file repeats one.
+    // Each percentile once, even if the file repeats one.
     let kinds = |run: &RunSummary| {
         let kinds: BTreeSet<OpKind> = run.ops.iter().map(|op| op.op).collect();
         Vec::from_iter(kinds)
@@ -71,7 +71,7 @@ fn figures(folder: &Path, summary: &Summary) -> HashMap<i64, Figures> {
         .values()
         .flat_map(|(_, kinds)| kinds.iter().map(|kind| (kind.name(), *kind)))
         .collect();
-    // A damaged part lacks requests, which `holds_all` notices.
+    // If damage made rows unreadable, `holds_all` notices the missing requests.
     let _ = read_table(folder, &histograms::TABLE, |batch| {
         let (runs, trials) = (batch.ints("run"), batch.ints("trial"));
         let (high, responses) = (batch.ints("high_ns"), batch.ints("responses"));
@@ -95,7 +95,7 @@ fn figures(folder: &Path, summary: &Summary) -> HashMap<i64, Figures> {
     all
 }
 
-/// Whether these figures hold every completed request of a run.
+/// Whether these histograms hold every completed request of a run.
 fn holds_all(figures: &Figures, run: &RunSummary) -> bool {
     let counts: BTreeMap<OpKind, u64> = figures
         .ops()

@@ -1,4 +1,4 @@
-//! The effect of intermittent faults, all of their occurrences together.
+//! The effect of intermittent faults, over all of their occurrences.
 
 use brunt_core::units::counted;
 use brunt_result::recurring::RecurringOverRuns;
@@ -9,7 +9,7 @@ use super::points::Points;
 use crate::format::{Unit, count};
 use crate::page::{Cell, PageTable, Section};
 
-/// Adds the table, if there are such faults.
+/// Adds the table, if there are intermittent faults.
 pub(super) fn add(summary: &Summary, points: &Points<'_>, section: &mut Section) {
     let mut rows = Vec::new();
     for point in &summary.points {
@@ -33,9 +33,10 @@ pub(super) fn add(summary: &Summary, points: &Points<'_>, section: &mut Section)
     let caption = "Effect of intermittent faults, all occurrences together";
     section.table(PageTable::new(caption, &columns, rows));
     section.prose(
-        "Drop: mean over the occurrences, weighted by their durations. Requests lost and excess wait: totals of a run; \
-         empty if recovery from an occurrence is not known. Seen: occurrences with a detected effect, in all runs. \
-         Recovered after: mean over the occurrences that recovered. Means over runs with 95 % confidence intervals.",
+        "Drop: mean over the occurrences, weighted by their durations. Requests lost and excess wait: \
+         totals of a run; empty if it is unknown for an occurrence whether the run recovered. Seen: occurrences \
+         with a detected effect, in all runs. Recovered after: mean over the occurrences that recovered. Means \
+         over runs with 95 % confidence intervals.",
     );
 }
 

@@ -1,6 +1,6 @@
-//! Fidelity of replayed traces: the verdict of each run, its evidence, and how late requests were over time.
+//! Fidelity of replayed traces: each run's verdict, its evidence, and how late requests were over time.
 //!
-//! The rule: a verdict comes with every criterion that was missed.
+//! The rule: a verdict is shown with every criterion that was missed.
 
 use brunt_result::replay::{ReplayFidelity, ReplayVerdict};
 use brunt_result::summary::{Latencies, Summary};
@@ -13,7 +13,7 @@ use crate::page::{Block, Cell, Notice, PageTable, Section, Tone};
 /// Maximum number of runs with charts; the tables have all.
 const CHARTS_MAX: usize = 6;
 
-/// A run that replayed a trace, with its point's name and its number from 1.
+/// A run that replayed a trace, with its point's name and the run's number from 1.
 struct Replayed<'a> {
     point: String,
     run: u32,
@@ -40,10 +40,10 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     }
     let mut section = Section::new("Replay fidelity");
     section.prose(
-        "A replay is true if the same operations, addresses and sizes were sent (proven by a digest of what was \
-         handed to the device) and, if replayed with the original timing, it drifted by at most 0.1 % and 99 of 100 \
-         requests were sent at most 1 ms \
-         late. It is degraded up to a drift of 5 %, 100 ms and 1 % of lost requests; beyond that it is not a replay.",
+        "A replay is true if the same operations, addresses and sizes were sent (proven by a digest \
+         of what was passed to the device) and, if replayed with the original timing, it drifted by at most 0.1 \
+         % and 99 of 100 requests were sent at most 1 ms late. It is degraded up to a drift of 5 %, 99 of 100 \
+         requests at most 100 ms late, and 1 % of lost requests; beyond that it is not a replay.",
     );
     section.table(verdicts(&runs));
     let reasons: Vec<Notice> = runs
@@ -342,7 +342,7 @@ fn rows(runs: &[Replayed<'_>]) -> PageTable {
             };
             let digests = &fidelity.digests;
             let mut rows = Vec::new();
-            // Replays of NFS calls have none.
+            // Replays of NFS calls have no digests.
             if !digests.trace.is_empty() {
                 let forced = fidelity.forced;
                 rows.extend([

@@ -5,7 +5,7 @@ use brunt_result::summary::Summary;
 
 use crate::page::{Block, Cell, Notice, PageTable, Section, Tone};
 
-/// Missed and undecided requirements, as notices for the top of the page.
+/// Requirements that are missed or undecided, as notices for the top of the page.
 pub(super) fn notices(summary: &Summary) -> impl Iterator<Item = Notice> {
     summary.requirements.iter().filter_map(|outcome| {
         let tone = match outcome.verdict {
@@ -34,8 +34,9 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
     (!rows.is_empty()).then(|| {
         let mut section = Section::new("Requirements");
         section.prose(
-            "A mean over runs meets or misses a threshold if its whole 95 % confidence interval is on one side of it, and is \
-             undecided otherwise. The maximum and the share of failed requests have to hold in every run.",
+            "A mean over runs meets or misses a threshold if its whole 95 % confidence interval is on \
+             one side of it, and is undecided otherwise. The maximum and the share of failed requests must meet \
+             their thresholds in every run.",
         );
         let table = PageTable::new("Thresholds of the experiment", &columns, rows);
         section.blocks.push(Block::Table(table));

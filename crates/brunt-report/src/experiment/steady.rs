@@ -1,4 +1,4 @@
-//! The rounds of runs that were to end in a steady state: the convergence plot and the measurement window of SNIA's
+//! The rounds of runs that should end in a steady state: the convergence plot and the measurement window of SNIA's
 //! Solid State Storage Performance Test Specification, in one chart for each run.
 
 use brunt_result::Stopped;
@@ -10,15 +10,15 @@ use crate::chart::{Axis, Chart, ChartKind, Scale, Series, SeriesRole, ShadedSpan
 use crate::format::Unit;
 use crate::page::{Block, Cell, Choice, PageTable, Section, Tone};
 
-/// Maximum number of charts of a point; the table has all runs.
+/// Maximum number of charts for a point; the table has all runs.
 const CHARTS_MAX: usize = 4;
-/// Beyond this number of rounds a chart has lines only.
+/// In a chart with more rounds than this, lines have no markers.
 const MARKS_MAX: usize = 60;
 
 /// A run with its rounds.
 type Judged<'a> = (&'a RunSummary, &'a SteadyRounds);
 
-/// `None` if no run was to end in a steady state.
+/// `None` if no run should have ended in a steady state.
 pub(super) fn section(points: &Points<'_>) -> Option<Section> {
     let (mut rows, mut options) = (Vec::new(), Vec::new());
     for point in points.all {
@@ -58,7 +58,7 @@ pub(super) fn section(points: &Points<'_>) -> Option<Section> {
     Some(section)
 }
 
-/// Unit and name of what is compared.
+/// Name and unit of the compared quantity.
 fn quantity(figure: SteadyFigure) -> (&'static str, Unit) {
     match figure {
         SteadyFigure::Requests => ("requests/s", Unit::PerSecond),
@@ -92,7 +92,7 @@ fn row(name: &str, (run, rounds): &Judged<'_>) -> Vec<Cell> {
     ]
 }
 
-/// All rounds, and over those of the window their mean, the range around it and the fitted line.
+/// Draws all rounds and, over the window's rounds, their mean, the range around it and the fitted line.
 fn chart((run, rounds): &Judged<'_>) -> Chart {
     let values = &rounds.values;
     let before = values.len() - rounds.window().len();

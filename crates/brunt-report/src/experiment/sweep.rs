@@ -18,7 +18,7 @@ const CHARTS_MAX: usize = 8;
 /// Maximum number of bars per figure.
 const BARS_MAX: usize = 40;
 
-/// If one figure covers both requests and bytes, requests of this size and above are shown in bytes per second.
+/// If one figure covers both requests and bytes, it is shown in bytes per second for requests of at least this size.
 const LONG_BYTES: f64 = 65536.0;
 
 const INTERVALS: &str =
@@ -27,14 +27,14 @@ const INTERVALS: &str =
 const IN_PHASES: &str = "Each phase has its own figures, because an average over the whole run would mix healthy and \
                          faulty time.";
 
-/// A figure of a point: its name, unit and scale, and how to get it.
+/// A figure of a point: its name, its unit, its scale, and how to get it.
 struct Figure {
     title: &'static str,
     label: &'static str,
     unit: Unit,
     scale: Scale,
     get: fn(&PointSummary) -> Option<Estimate>,
-    /// Gets the figure of a phase, for points with faults.
+    /// Gets the figure for a phase, for points with faults.
     in_phase: fn(&PhaseOverRuns) -> Option<Estimate>,
 }
 
@@ -47,8 +47,8 @@ const MEAN: Figure = Figure { title: "Mean response time", label: "mean response
 #[rustfmt::skip]
 const P99: Figure = Figure { title: "99th percentile of the response time", label: "p99 of the response time", unit: Unit::Micros, scale: Scale::Log, get: |p| p.response_p99_us, in_phase: |p| p.response_p99_us };
 
-/// The figures to draw, each with a sentence to show below. If all requests have the same size, one figure covers both
-/// requests and bytes.
+/// The figures to draw, each with the sentence to show below it. If all requests have the same size, one figure
+/// covers both requests and bytes.
 fn figures(points: &Points<'_>) -> Vec<(&'static Figure, String)> {
     let mut figures = match points.bytes_per_request() {
         Some(bytes) => {
@@ -61,7 +61,7 @@ fn figures(points: &Points<'_>) -> Vec<(&'static Figure, String)> {
                 false => (Unit::BytesPerSecond, one * bytes),
             };
             let same = format!(
-                "Every request is of {}: {} are {}.",
+                "Every request is {}: {} are {}.",
                 Unit::Bytes.show(bytes),
                 unit.show(one),
                 other.show(as_much)
@@ -88,7 +88,7 @@ pub(super) fn section(points: &Points<'_>) -> Section {
     }
     let lines = points.lines();
     if lines.is_empty() {
-        // A single bar compares with nothing; the summary box has its figures.
+        // A single bar has nothing to be compared with; the summary box has its figures.
         if points.all.len() > 1 {
             bars(&mut section, points);
         }
@@ -141,7 +141,7 @@ fn chart(points: &Points<'_>, lines: &[Line<'_>], figure: &Figure, of: &str) -> 
     let mut series: Vec<Series> = lines
         .iter()
         .flat_map(|line| {
-            // With faults one line per phase, otherwise one for the whole run.
+            // With faults, there is one series per phase; otherwise, one for the whole run.
             let of_phase = |phase: &Phase<'_>| {
                 let part = line.series(
                     SeriesRole::Nominal(0),
@@ -173,12 +173,12 @@ fn chart(points: &Points<'_>, lines: &[Line<'_>], figure: &Figure, of: &str) -> 
     Chart::lines(title, across.axis(), y, across.values.clone(), series)
 }
 
-/// Response time against throughput: where more load no longer raises throughput. Only for an axis of load, and for a
-/// single line, because each line has its own positions on x.
+/// Response time against throughput: where more load no longer raises throughput. Only for an axis of load, and only
+/// for a single line, because each line has its own positions on x.
 fn against(points: &Points<'_>, lines: &[Line<'_>]) -> Option<Chart> {
     let across = points.across.as_ref()?;
     let of_load = matches!(across.key.as_str(), "queue_depth" | "rate" | "workers");
-    // If a part of each run was broken, percentiles of whole runs say nothing about load.
+    // With faults, part of each run was broken, so percentiles of whole runs say nothing about load.
     if !of_load || lines.len() != 1 || !all_phases(points).is_empty() {
         return None;
     }
@@ -213,11 +213,11 @@ fn against(points: &Points<'_>, lines: &[Line<'_>]) -> Option<Chart> {
     Some(Chart::lines("Response time against throughput", x, y, xs, all).caption(caption))
 }
 
-/// A phase of several points, identified by what it has in common in each.
+/// A phase that several points have in common, identified by what is the same at each of them.
 struct Phase<'a> {
     kind: PhaseKind,
     faults: &'a [String],
-    /// Index among several phases with the same faults.
+    /// Index among the phases with the same faults.
     nth: usize,
     name: String,
 }
@@ -249,7 +249,7 @@ fn all_phases<'a>(points: &Points<'a>) -> Vec<Phase<'a>> {
     most.phases.iter().enumerate().map(phase).collect()
 }
 
-/// Name and value of a figure for each point or, with faults, for each of its phases.
+/// Name and value of a figure for each point, or for each of its phases if it has faults.
 fn rows(points: &Points<'_>, figure: &Figure) -> Vec<(String, Estimate)> {
     let rows = points.all.iter().flat_map(|point| {
         let name = points.full_name(point);

@@ -14,7 +14,7 @@ use crate::page::{Cell, PageTable, Section, Tone};
 /// Maximum number of lines in the comparison; the page says if more are left out.
 const LINES_MAX: usize = 400;
 
-/// A compared figure.
+/// A figure that is compared.
 struct Figure {
     name: &'static str,
     unit: Unit,
@@ -22,7 +22,7 @@ struct Figure {
     get: fn(&RunSummary) -> Option<f64>,
 }
 
-/// The figures compared for each point.
+/// The figures that are compared for each point.
 const FIGURES: [Figure; 2] = [
     Figure {
         name: "requests",
@@ -38,7 +38,7 @@ const FIGURES: [Figure; 2] = [
     },
 ];
 
-/// A point's figure, compared with that of the reference.
+/// A point's figure, compared with the reference's.
 struct FigureLine<'a> {
     point: &'a PointSummary,
     figure: &'static Figure,
@@ -56,7 +56,8 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     let mut section = Section::new("Targets compared");
     if network {
         section.prose(format!(
-            "{first} is the network without storage: ratios show what share of it each target reaches."
+            "{first} is the network without storage: ratios show what share of the network's figure \
+             each target reaches."
         ));
     }
     section.prose(format!(
@@ -81,8 +82,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     Some(section)
 }
 
-/// Compares the figures of each other target's points with those of the first target's point with the same workload and
-/// axes.
+/// Compares each point of the other targets with the first target's point that has the same workload and axes.
 fn compared_with<'a>(first: &str, points: &Points<'a>) -> Vec<FigureLine<'a>> {
     let twin = |point: &PointSummary| {
         points.all.iter().find(|other| {
@@ -128,7 +128,7 @@ fn row(line: &FigureLine<'_>, points: &Points<'_>) -> Vec<Cell> {
     ]
 }
 
-/// Both sets' figures, by the estimator used for the change and the verdict.
+/// Both sides' figures, by the estimator used for the change and the verdict.
 pub(super) fn sides(comparison: &Comparison, unit: Unit) -> [Cell; 2] {
     let mean = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.mean);
     let shown =
@@ -139,8 +139,8 @@ pub(super) fn sides(comparison: &Comparison, unit: Unit) -> [Cell; 2] {
     }
 }
 
-/// The change with its interval: in percent, large ratios as factors, differences of shares in percentage points, and others
-/// (of figures that can be zero) as stored.
+/// The change with its interval: in percent, or as a factor if the ratio is large; in percentage points for shares;
+/// and in the stored unit for other figures, which can be zero.
 pub(super) fn change(comparison: &Comparison, of: Unit) -> Cell {
     let signed = |percent: f64| {
         let sign = if percent < 0.0 { "−" } else { "+" };

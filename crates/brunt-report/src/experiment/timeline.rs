@@ -13,9 +13,10 @@ use crate::chart::{Axis, Chart, Scale, Series, SeriesRole, ShadedSpan};
 use crate::format::{Unit, count};
 use crate::page::{Block, Choice, Section};
 
-/// Maximum number of runs with all charts; beyond that, each point has them only for its run of median throughput.
+/// Maximum number of runs with all charts; if there are more, each point has them only for its run with median
+/// throughput.
 const RUNS_MAX: usize = 60;
-/// Maximum number of runs with lines; beyond that, the points share this number.
+/// Maximum number of runs with lines; if there are more, the points share this number.
 const LINES_MAX: usize = 240;
 /// Maximum number of points with a timeline.
 const POINTS_MAX: usize = 240;
@@ -23,20 +24,21 @@ const POINTS_MAX: usize = 240;
 const COLUMNS_MIN: usize = 4;
 /// Maximum number of points on all timelines of the page, which limits the file to a few megabytes.
 const PLACES_MAX: usize = 9_000;
-/// Limits for the points of one timeline: fewer would show too little, and no screen shows more.
+/// Limits for the number of points on one timeline: fewer would show too little, and no screen shows more.
 const PLACES: std::ops::RangeInclusive<usize> = 40..=400;
 
-/// A run whose timeline the page shows.
+/// A run whose timeline is shown on the page.
 pub(super) struct Chosen<'a> {
     /// Index of its point.
     pub point: usize,
     /// The run.
     pub run: &'a RunSummary,
-    /// Whether map and hosts are shown, not only the lines.
+    /// Whether the map and the hosts are shown, not only the lines.
     pub whole: bool,
 }
 
-/// The runs whose timelines the page shows. The run of median throughput comes first for each point and represents it.
+/// The runs whose timelines are shown on the page. For each point, the run with median throughput comes first and
+/// represents the point.
 pub(super) fn chosen(summary: &Summary) -> Vec<Chosen<'_>> {
     let all: usize = summary.points.iter().map(|point| point.runs.len()).sum();
     let lines = if all > LINES_MAX {
@@ -62,14 +64,14 @@ pub(super) fn chosen(summary: &Summary) -> Vec<Chosen<'_>> {
     chosen
 }
 
-/// A point's run of median throughput.
+/// A point's run with median throughput.
 pub(super) fn representative(point: &PointSummary) -> Option<&RunSummary> {
     let mut runs: Vec<&RunSummary> = point.runs.iter().collect();
     runs.sort_by(|a, b| a.requests_per_second.total_cmp(&b.requests_per_second));
     runs.get(runs.len().saturating_sub(1) / 2).copied()
 }
 
-/// Number of points on each of this many timelines.
+/// Number of points on each timeline, if there are this many timelines.
 pub(super) fn places(lines: usize) -> usize {
     (PLACES_MAX / lines.max(1)).clamp(*PLACES.start(), *PLACES.end())
 }
@@ -100,7 +102,8 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     let all: usize = summary.points.iter().map(|point| point.runs.len()).sum();
     if all > RUNS_MAX {
         section.prose(
-            "Response times in detail and hosts are shown for the run with the median throughput of each point; the tables in the results folder have all runs.",
+            "Response times in detail and host counters are shown for each point's run with median \
+             throughput; the tables in the results folder have all runs.",
         );
     }
     let of_point = |runs: &[Shown<'_>]| {
@@ -153,7 +156,7 @@ fn overlay(point: &PointSummary, runs: &[Shown<'_>], sync: &str) -> Vec<Block> {
     let mut runs: Vec<&Shown<'_>> = runs.iter().collect();
     runs.sort_by_key(|(one, _)| one.run.repetition);
     let lines = || runs.iter().map(|(_, details)| &details.line);
-    // Use the positions of the finest run: values of coarser ones repeat at several of them, and none is lost.
+    // Use the positions of the finest run: values of coarser runs repeat at several positions, and none is lost.
     let places = lines()
         .map(|line| line.places())
         .max_by_key(Vec::len)
@@ -186,7 +189,7 @@ fn overlay(point: &PointSummary, runs: &[Shown<'_>], sync: &str) -> Vec<Block> {
         })
     };
     let mut requests = series(REQUESTS);
-    // The reference for the cost of the first fault; later faults may have another.
+    // The reference level for the cost of the first fault; later faults may have another level.
     if let Some(before) = point.degradation.first().and_then(|fault| fault.baseline) {
         let values = places.iter().map(|_| Some(before.mean)).collect();
         requests.push(Series::new(
@@ -217,7 +220,7 @@ fn intervals(details: &RunDetails) -> String {
     let mut told = format!("{} intervals of {length}.", count(line.pushed() as f64));
     if line.each() > 1 {
         told += &format!(
-            " Drawn as the minimum and maximum of every {}.",
+            " Drawn as the minimum and maximum of every {} intervals.",
             line.each()
         );
     }
@@ -228,7 +231,7 @@ pub(super) fn rate() -> Axis {
     Axis::new("requests per second", Unit::PerSecond, Scale::FromZero)
 }
 
-/// A run's charts; without throughput if the runs' throughput is shown in one chart.
+/// The charts of a run; without throughput if one chart shows the throughput of all runs.
 fn run_blocks(run: &RunSummary, details: &RunDetails, sync: &str, overlaid: bool) -> Vec<Block> {
     let charts = RunCharts::of(run, details, sync);
     let mut blocks = Vec::new();
@@ -242,7 +245,7 @@ fn run_blocks(run: &RunSummary, details: &RunDetails, sync: &str, overlaid: bool
     blocks
 }
 
-/// What the charts of one run share: its details, the time axis, the cursor and the faults.
+/// What the charts of a run share: its details, the time axis, the cursor and the faults.
 struct RunCharts<'a> {
     details: &'a RunDetails,
     sync: &'a str,
@@ -261,7 +264,7 @@ impl<'a> RunCharts<'a> {
         }
     }
 
-    /// A chart of figures of the run's line.
+    /// A chart of figures from the run's line.
     fn curves(&self, title: &str, y: Axis, series: Vec<Series>) -> Chart {
         Chart::curves(title, time(), y, self.details.line.places(), series)
     }
@@ -295,7 +298,7 @@ impl<'a> RunCharts<'a> {
         self.block(chart.caption(intervals(self.details)), 200)
     }
 
-    /// Percentiles of the response time, with bands between the first three.
+    /// Percentiles of the response time, with shaded areas between the first three.
     fn responses(&self) -> Block {
         let levels = ["p50", "p99", "p99.9", "slowest"]
             .iter()
@@ -324,8 +327,8 @@ impl<'a> RunCharts<'a> {
                 self.block(chart, 250)
             }
             Some(_) => Block::Missing(format!(
-                "Response time map: {} of histograms recorded, too few for a map; a shorter interval of the workload \
-                gives more.",
+                "Response time map: {} of histograms recorded, too few for a map; a shorter interval \
+                 for the workload gives more.",
                 counted(map.columns(), "extent"),
             )),
             None => Block::Missing("Response time map: this run has no histograms.".into()),
@@ -355,7 +358,8 @@ impl<'a> RunCharts<'a> {
             return vec![Block::Missing(match few {
                 0 => "Hosts: no probes were recorded during this run.".into(),
                 few => format!(
-                    "Hosts: {} of the probes in this run, too few for a chart; their means are in summary.json, and a shorter interval of [probes] gives more.",
+                    "Hosts: {} from the probes in this run, too few for a chart; their means are in \
+                     summary.json, and a shorter interval under [probes] gives more.",
                     counted(few, "sample"),
                 ),
             })];

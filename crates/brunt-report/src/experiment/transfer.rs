@@ -1,5 +1,5 @@
-//! Data-transfer efficiency: bytes on the links of a lab, or at interfaces of other hosts, per byte that the load read or
-//! wrote.
+//! Data-transfer efficiency: bytes carried by a lab's links, or by interfaces of other hosts, per byte that the load
+//! read or wrote.
 //!
 //! The rule: a value that was not measured is shown as a dash, not as zero.
 
@@ -37,12 +37,12 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     }
     let mut section = Section::new("Data transfer");
     section.prose(
-        "Bytes that links carried in both directions, with headers, for each byte that requests read or wrote in the \
-         measured time. A packet counts on each link that it crosses. Idle traffic is what the links carried before a \
-         run without load; a dash where no idle time was measured. Interfaces of other hosts count what they send; \
-         'within' is how far both figures of a run may be off, because counters are read at intervals and idle traffic \
-         varies. Delayed links are those that have a delay at any \
-         point of the experiment, like links between sites.",
+        "Bytes that links carried in both directions, including headers, for each byte that requests \
+         read or wrote in the measured time. A packet counts on each link that it crosses. Idle traffic is what \
+         the links carried before a run, without load; it is a dash where no idle time was measured. Interfaces \
+         of other hosts count what they send; 'within' is how far off both figures of a run may be, because \
+         counters are read at intervals and idle traffic varies. Delayed links are those that have a delay at \
+         any point of the experiment, like links between sites.",
     );
     section.blocks.push(Block::Bars(bars(&found)));
     let mut rows: Vec<Vec<Cell>> = found
@@ -67,7 +67,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     Some(section)
 }
 
-/// A bar for each point, over all links.
+/// A bar for each point, for all links together.
 fn bars(found: &[(String, &TransferEfficiency)]) -> Bars {
     let bar = |(name, transfer): &(String, &TransferEfficiency)| match transfer.all.per_useful_byte
     {
@@ -141,7 +141,7 @@ fn row(name: &str, links: &str, carried: &CarriedBytes) -> Vec<Cell> {
     ]
 }
 
-/// How far the figures of a run may be off: with idle traffic, and without it.
+/// How far off a run's two figures may be: the one with idle traffic, and the one without it.
 fn within(carried: &CarriedBytes) -> Cell {
     let Some(error) = carried.per_useful_byte_error else {
         return Cell::Empty;
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use brunt_result::summary::PointSummary;
 
-    /// Unknown values are shown as a dash, a point that moved nothing has no bar, and each link has its row.
+    /// Unknown values are shown as a dash, a point that moved no data has no bar, and each link has its row.
     #[test]
     fn link_traffic_is_drawn() {
         let text = r#"{ "format": 2, "brunt": "", "complete": true, "points": [],

@@ -1,5 +1,5 @@
 //! Explains the verdict about each fault, so that readers can check it: the rate of all runs with the fault, the band
-//! of the baseline and the conclusions, the rule in a sentence, and the evidence of each run.
+//! of the baseline and the conclusions, the rule in a sentence, and the evidence from each run.
 
 use brunt_core::units::counted;
 use brunt_result::degradation::{Answer, BACK, HOLD, OverRuns, RunVerdict, VerdictBasis};
@@ -13,10 +13,10 @@ use crate::page::{Block, Cell, Choice, PageTable, Tone};
 
 /// Maximum number of explained faults; summary.json has all.
 const FAULTS_MAX: usize = 120;
-/// Maximum number of runs in a chart, so that their marks can be distinguished.
+/// Maximum number of runs in a chart; with more, their marks could not be distinguished.
 const RUNS_MAX: usize = 6;
 
-/// A block for each fault to choose from; `None` without any verdict.
+/// A choice with an option for each fault; `None` without any verdict.
 pub(super) fn block(summary: &Summary, points: &Points<'_>, details: &Details) -> Option<Block> {
     let faults = summary
         .points
@@ -36,7 +36,7 @@ pub(super) fn block(summary: &Summary, points: &Points<'_>, details: &Details) -
     })
 }
 
-/// The complete runs that were judged, each with its verdict: those with a baseline, in order.
+/// The complete runs that were judged (those with a baseline), in order, each with its verdict.
 fn judged<'a>(
     point: &'a PointSummary,
     fault: &'a OverRuns,
@@ -77,7 +77,7 @@ fn explained(point: &PointSummary, fault: &OverRuns, details: &Details) -> Vec<B
     blocks
 }
 
-/// The rates of the runs in one chart, with the baseline band of the first and the conclusions about each.
+/// The rates of the runs in one chart, with the baseline band of the first run and the conclusions about each run.
 fn chart(point: &PointSummary, fault: &OverRuns, details: &Details) -> Option<Chart> {
     let shown: Vec<(&RunSummary, &RunVerdict, &RunDetails)> = judged(point, fault)
         .filter_map(|(run, verdict)| Some((run, verdict, details.runs.get(&run.order)?)))
@@ -128,7 +128,8 @@ fn chart(point: &PointSummary, fault: &OverRuns, details: &Details) -> Option<Ch
     };
     let runs = counted(shown.len(), "run");
     Some(chart.caption(format!(
-        "{runs} with the time of the fault, the band of the baseline of {}, and the times at which the fault was seen and the rate was back.",
+        "{runs} with the time of the fault, the band of the baseline of {}, and the times at which \
+         the fault was seen and the rate had recovered.",
         run_name(first)
     )))
 }
@@ -165,7 +166,7 @@ fn marks_of(run: &RunSummary, fault: &OverRuns, verdict: &RunVerdict, index: usi
     seen.into_iter().chain(back).collect()
 }
 
-/// Describes what all runs show together, and the rule by which that is an effect or not.
+/// Describes what all runs together show, and the rule that decides whether it counts as an effect.
 fn sentence(fault: &OverRuns, basis: &VerdictBasis) -> String {
     let percent = |share: f64| format!("{} %", three(share * 100.0));
     let chance = |chance: f64| match chance {
@@ -184,7 +185,7 @@ fn sentence(fault: &OverRuns, basis: &VerdictBasis) -> String {
         false => "so none is reported",
     };
     let mut noise = format!(
-        "an interval deviates by {}, neighbouring ones with a correlation of {}",
+        "an interval deviates by {}, neighbouring intervals have a correlation of {}",
         percent(basis.noise),
         three(basis.neighbours)
     );
@@ -198,10 +199,11 @@ fn sentence(fault: &OverRuns, basis: &VerdictBasis) -> String {
         );
     }
     format!(
-        "{} judged together: {over}, {} ± {} of the usual rate was missing (one standard error). The chance of this \
-         much without an effect is {}; the limit is {}, {rule}. Noise: {noise}. Seen: the end of the first interval \
-         that differs. Recovered: the likeliest change point after the fault from which less than {} is missing for \
-         at least {} s. The band only shows the noise of the baseline; the verdict does not depend on it.",
+        "{} judged together: {over}, {} ± {} of the usual rate was missing (one standard error). The \
+         chance of this much missing without an effect is {}; the limit is {}, {rule}. Noise: {noise}. Seen: the \
+         end of the first interval that differs. Recovered: the likeliest change point after the fault from \
+         which less than {} is missing for at least {} s. The band only shows the noise of the baseline; the \
+         verdict does not depend on it.",
         counted(basis.runs, "run"),
         percent(basis.size),
         percent(basis.error),
@@ -248,7 +250,7 @@ mod tests {
     use brunt_result::summary::{FORMAT, FaultSummary, effects_over_runs};
     use brunt_result::{Outcome, Stopped};
 
-    /// An interval of a ten-second run, a tenth of a second long: half the rate from 4 s to 6 s, recovered half
+    /// A tenth-of-a-second interval of a ten-second run that runs at half the rate from 4 s to 6 s, and recovers half
     /// a second later.
     fn interval(index: usize) -> IntervalFigures {
         IntervalFigures {
@@ -329,8 +331,8 @@ mod tests {
         (summary, details)
     }
 
-    /// The page shows the series, the fault, the band, when things were detected, the rule with its numbers, and the
-    /// evidence of each run; without a timeline it shows everything except the chart.
+    /// The page shows the series, the fault, the band, the times of detection and recovery, the rule with its
+    /// numbers, and the evidence from each run; without a timeline it shows everything except the chart.
     #[test]
     fn a_verdict_is_explained() {
         let (summary, details) = result();

@@ -2,7 +2,7 @@
 
 use crate::format::{Unit, date_time};
 
-/// "2026-11-28 19:42:38 UTC, took 3:20 min", from its begin and end in nanoseconds since 1970.
+/// For example "2026-11-28 19:42:38 UTC, took 3:20 min", from the start and end in nanoseconds since 1970.
 pub(super) fn span((began, ended): (i64, i64)) -> String {
     let took = Unit::Seconds.show(ended.saturating_sub(began).max(0) as f64 / 1e9);
     let began = date_time(began.div_euclid(1_000_000_000));

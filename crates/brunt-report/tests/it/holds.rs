@@ -13,7 +13,7 @@ fn section<'a>(page: &'a Page, title: &str) -> Option<&'a Section> {
     page.sections.iter().find(|section| section.title == title)
 }
 
-/// Every chart of a block, including those within choices.
+/// Every chart in a block, including those within choices.
 fn charts_of(block: &Block) -> Vec<&Chart> {
     match block {
         Block::Chart(chart) => vec![chart],
@@ -35,7 +35,8 @@ fn without_tables(summary: &Summary) -> Page {
     page(summary, &Details::default())
 }
 
-/// A single bar compares with nothing: the figures of a single point are in the summary box, and not drawn as bars.
+/// A single bar has nothing to be compared with: the figures of a single point are in the summary box and not drawn
+/// as bars.
 #[test]
 fn a_single_point_has_no_bars() {
     let mut summary = support::run("one", "", 2);
@@ -57,8 +58,8 @@ fn a_single_point_has_no_bars() {
     );
 }
 
-/// The table of all points has the percentiles that the experiment chose, in place of the usual ones; one with too few
-/// requests is empty.
+/// The table of all points has the percentiles that the experiment chose, in place of the default ones; a percentile
+/// of too few requests is empty.
 #[test]
 fn chosen_percentiles_are_the_columns_of_all_points() {
     let columns = |summary: &Summary| {
@@ -94,8 +95,8 @@ fn chosen_percentiles_are_the_columns_of_all_points() {
     assert_eq!(names, ["p99", "p50", "p99.9", "p99.99"]);
 }
 
-/// If every request has the same size, rates in requests and in bytes are one figure, and the page shows one; otherwise
-/// it shows both.
+/// If every request has the same size, rates in requests and in bytes are the same figure, and the page shows one;
+/// otherwise it shows both.
 #[test]
 fn one_figure_for_requests_and_bytes() {
     let drawn = |sweep: &str| {
@@ -113,7 +114,7 @@ fn one_figure_for_requests_and_bytes() {
     let depths = drawn("queue_depth = [1, 16]");
     assert_eq!(of(&depths, "Throughput against"), None, "{depths:?}");
     let said = of(&depths, "Requests against").unwrap();
-    assert_eq!(said, "Every request is of 4 KiB: 1 k/s are 4.10 MB/s.");
+    assert_eq!(said, "Every request is 4 KiB: 1 k/s are 4.10 MB/s.");
     let long = drawn("block_size = [\"64k\"]\nqueue_depth = [1, 16]");
     assert_eq!(of(&long, "Requests against"), None, "{long:?}");
     assert!(
@@ -126,7 +127,8 @@ fn one_figure_for_requests_and_bytes() {
     assert!(of(&sizes, "Throughput against").is_some() && of(&sizes, "Requests against").is_some());
 }
 
-/// An axis of powers of two has evenly spaced ticks, so its title says that it is logarithmic; a short axis is linear.
+/// On an axis of powers of two, ticks are evenly spaced, so its title says that it is logarithmic; a short axis is
+/// linear.
 #[test]
 fn axes_say_that_they_are_logarithmic() {
     let axis = |sweep: &str| {
@@ -159,7 +161,8 @@ fn axes_say_that_they_are_logarithmic() {
     assert!(!text.contains("queue depth (log scale)"));
 }
 
-/// Parameters that a target reported when it was opened belong to the method, not to the headlines; a caveat does.
+/// Parameters that a target reported when it was opened belong to the method, not to the headlines; a caveat belongs
+/// to the headlines.
 #[test]
 fn negotiation_is_not_at_the_top() {
     let mut summary = support::run("notes", "", 2);
@@ -188,8 +191,8 @@ fn negotiation_is_not_at_the_top() {
     assert!(told, "{method:?}");
 }
 
-/// With faults, the page starts with before, during and after. The average over healthy and broken time comes below and
-/// is labelled as such. Charts against an axis have a line for each phase.
+/// With faults, the page starts with before, during and after. The average over healthy and broken time comes below,
+/// and is labelled as such. Charts against an axis have a line for each phase.
 #[test]
 fn faults_lead_with_before_during_and_after() {
     let summary = support::with_phases(support::run("faults", "queue_depth = [1, 2, 4]", 2));
@@ -286,7 +289,7 @@ fn choice<'a>(blocks: &'a [Block], label: &str) -> Option<&'a Choice> {
     })
 }
 
-/// All runs of a point are in one chart, each with its own values, with the bands of the fault and the rate before it;
+/// All runs of a point are in one chart, each with its own values, with the band of the fault and the rate before it;
 /// details of single runs are below, to choose from.
 #[test]
 fn runs_are_overlaid() {
@@ -363,7 +366,7 @@ fn short_runs_get_sentences() {
         "{text}"
     );
     assert!(
-        text.contains("Hosts: 3 samples of the probes in this run, too few for a chart"),
+        text.contains("Hosts: 3 samples from the probes in this run, too few for a chart"),
         "{text}"
     );
     assert!(
@@ -385,8 +388,8 @@ fn short_runs_get_sentences() {
     );
 }
 
-/// The knee of a line that levels off is marked on every chart of it and explained in a sentence; for a line that still
-/// grows, the page says that there is none.
+/// If a line levels off, its knee is marked on every chart of the line and explained in a sentence; if it still
+/// grows, the page says that there is no knee.
 #[test]
 fn knees_are_drawn() {
     let estimate = |mean: f64| Estimate {
@@ -429,8 +432,8 @@ fn knees_are_drawn() {
     assert!(!text.contains(r#""marks""#));
 }
 
-/// Runs that were to end in a steady state show all their rounds, the window of the criteria, and whether they met them; a run
-/// that didn't is doubtful.
+/// Runs that should end in a steady state show all their rounds, the window of the criteria, and whether they met
+/// them; a run that didn't is doubtful.
 #[test]
 fn steady_states_show_their_rounds() {
     assert!(
@@ -472,7 +475,7 @@ fn steady_states_show_their_rounds() {
         for other in others {
             assert_eq!(other.values.iter().flatten().count(), window, "{other:?}");
         }
-        assert_eq!(others.len(), if steady { 2 } else { 4 }); // line, mean; and the deviation around it
+        assert_eq!(others.len(), if steady { 2 } else { 4 }); // lines, mean, and the deviation around it
         let (from, to) = (chart.spans[0].from, chart.spans[0].to);
         assert_eq!((to - from, to), (window as f64, f64::from(count) + 0.5));
     }

@@ -10,7 +10,8 @@ use brunt_report::capture::{self, Source};
 use brunt_report::experiment::{ComparedResult, Details, comparison};
 use brunt_report::html;
 
-/// Counts visible charts, and those whose canvas is blank: inside the axes no pixel differs from the background.
+/// Counts visible charts, and lists those whose canvas is blank: no pixel inside the axes differs from the
+/// background.
 const BLANK: &str = "(() => {
     const blank = [];
     let count = 0;
@@ -40,7 +41,7 @@ const WIDE: &str = "(() => {
         .map(e => e.tagName + '.' + e.className).slice(0, 9);
 })()";
 
-/// Checks a page in every way; `charts` is the minimum number of charts it shows.
+/// Makes all checks of a page; `charts` is the minimum number of charts that it must show.
 fn check(browser: &mut Browser, folder: &Path, name: &str, page: &str, charts: u64) {
     let file = folder.join(format!("{name}.html"));
     std::fs::write(&file, page).unwrap();
@@ -130,7 +131,7 @@ fn experiments_in_a_browser() {
     assert_eq!(doubts.count(), 1);
     check(&mut browser, folder, "sizes", &html::render(&page), 10);
 
-    // Cursors move together; keys announce values; a table is created on demand.
+    // Cursors move together; arrow keys announce values; a table is created on demand.
     browser.open(&folder.join("sizes.html"), 1280, false);
     let seen = browser.evaluate(
         "(() => {
@@ -157,7 +158,7 @@ fn experiments_in_a_browser() {
         "{seen}"
     );
 
-    // Dragging over one chart zooms all charts of its axis; a button resets the zoom.
+    // Dragging over one chart zooms all charts that share its axis; a button resets the zoom.
     let place = browser.evaluate(
         "(() => {
             const figure = [...document.querySelectorAll('figure.chart')].find(f => f.querySelector('.fault') && !f.closest('[hidden]'));
@@ -182,7 +183,7 @@ fn experiments_in_a_browser() {
     browser
         .evaluate("[...document.querySelectorAll('.zoom')].find(button => !button.hidden).click()");
     assert_eq!(browser.evaluate(closer), 0);
-    // Names in a legend hide their lines; the button switches a light page to dark, whatever the system prefers.
+    // An entry in a legend hides its line; the button switches a light page to dark, whatever the system prefers.
     let pressed = browser.evaluate("(() => { const key = document.querySelector('button.key'); key.click(); return key.ariaPressed; })()");
     assert_eq!(pressed, "false");
     assert_eq!(
@@ -211,7 +212,7 @@ fn experiments_in_a_browser() {
     ]);
     check(&mut browser, folder, "comparison", &html::render(&page), 7);
 
-    // One repetition, no axis, no tables: sentences in place of figures.
+    // With one repetition, no axis and no tables, sentences replace figures.
     let bare = support::run("bare", "", 1);
     let details = Details {
         missing: Some("The result has no tables.".into()),
@@ -222,7 +223,7 @@ fn experiments_in_a_browser() {
     check(&mut browser, folder, "bare", &page, 0);
 }
 
-/// A page of a real capture, checked in the same ways.
+/// A page of a real capture passes the same checks.
 #[test]
 fn captures_in_a_browser() {
     let scratch = tempfile::tempdir().unwrap();
@@ -258,7 +259,7 @@ fn captures_in_a_browser() {
     check(&mut browser, folder, "capture", &page, 3);
 }
 
-/// Checks any page on disk: BRUNT_LOOK names the file, BRUNT_PAGES the folder for pictures.
+/// Checks any page on disk: BRUNT_LOOK names the file, and BRUNT_PAGES the folder for pictures.
 #[test]
 fn look_at_a_page() {
     let Some(page) = std::env::var_os("BRUNT_LOOK") else {

@@ -1,4 +1,4 @@
-//! Carries out commands on the devices of this process, through the handles of their layers.
+//! Carries out commands on the devices of this process, through handles of their layers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,25 +13,25 @@ use super::message::{Command, Reason, Refusal, Reply};
 use super::status::{LayerStatus, to_json};
 use super::{Controls, ServedLuns};
 
-/// The devices of this process.
+/// Commands for the devices of this process.
 pub struct Local {
     devices: Box<dyn ServedLuns>,
 }
 
 impl Local {
-    /// Controls LUNs with these handles.
+    /// Controls LUNs that have these handles.
     pub fn new(devices: impl IntoIterator<Item = (u16, Handles)>) -> Local {
         Local::of(devices.into_iter().collect::<BTreeMap<u16, Handles>>())
     }
 
-    /// Controls LUNs that may change.
+    /// Controls a set of LUNs that may change.
     pub fn of(devices: impl ServedLuns + 'static) -> Local {
         Local {
             devices: Box::new(devices),
         }
     }
 
-    /// Carries out a command given as a JSON line and returns the reply as one.
+    /// Carries out a command given as a JSON line and returns the reply as a JSON line.
     pub fn line(&self, line: &str) -> String {
         let answer = match serde_json::from_str(line) {
             Ok(command) => self.obey(&command),
@@ -73,7 +73,7 @@ impl Local {
     }
 }
 
-/// Carries out a command in the layers of a device.
+/// Carries out a command on the layers of a device.
 fn in_device(handles: &Handles, command: &Command) -> Result<Reply, Refusal> {
     Ok(match command {
         Command::Arm { layer, fault, .. } => {
@@ -144,7 +144,7 @@ fn in_device(handles: &Handles, command: &Command) -> Result<Reply, Refusal> {
     })
 }
 
-/// The counts of an armed fault, which is disarmed if requested.
+/// The counts of an armed fault; disarms the fault if requested.
 fn counts(switch: &FaultSwitch, id: u64, disarms: bool) -> Result<Reply, Refusal> {
     let armed = switch.armed().into_iter().find(|armed| armed.id == id);
     let armed = armed.ok_or_else(|| Reason::NotArmed.because(format!("no fault {id} is armed")))?;
@@ -175,7 +175,7 @@ fn own_command(
     Ok(to_json(part.carry_out(command, &from_json(arguments)?)?))
 }
 
-/// The figures that probes record, of layers that have any.
+/// The figures for probes to record, from layers that have any.
 fn figures(handles: &Handles) -> Reply {
     let figures = |part: &dyn Controllable| -> BTreeMap<String, PartFigure> {
         part.figures()
@@ -230,7 +230,7 @@ fn the_layer<'a, T: Controllable>(
         (None, [(_, one)]) => Ok(one),
         (None, _) => {
             let why = format!(
-                "there are several {kind} layers; name one: layer = {}",
+                "there are several {kind} layers; select one: layer = {}",
                 names()
             );
             Err(Reason::AmbiguousLayer.because(why))
@@ -281,7 +281,7 @@ mod tests {
         Local::new([(0, open_url(url).unwrap().handles())])
     }
 
-    /// A script's conversation, verbatim.
+    /// A script's commands and replies, verbatim.
     #[test]
     fn a_script_gets_these_replies() {
         let member = "[memory:1MiB?fault=off]";
@@ -336,7 +336,7 @@ mod tests {
         );
     }
 
-    /// Replies survive serialization and parsing.
+    /// Replies can be serialized and parsed without loss.
     #[test]
     fn replies_survive_serialization() {
         let groups = BTreeMap::from([("1".to_string(), PortState::NonOptimized)]);
@@ -356,7 +356,7 @@ mod tests {
         }
     }
 
-    /// Messages carry a layer's own commands without knowing them.
+    /// A layer's own commands pass through messages without code for them here.
     #[test]
     fn a_layers_own_commands_need_no_code_here() {
         let local = local("null:1MiB?fault=off&retry=3,off");
@@ -375,7 +375,7 @@ mod tests {
         );
     }
 
-    /// Mistakes are refused, with what would be correct.
+    /// Mistakes are refused, and the reply says what would be correct.
     #[test]
     fn mistakes_are_refused_with_what_would_be_right() {
         let check = |url: &str, line: &str, words: &str| {

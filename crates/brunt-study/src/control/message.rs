@@ -1,4 +1,4 @@
-//! The commands, their replies, and the ways in which they fail.
+//! The commands, their replies, and why commands fail.
 
 use std::collections::BTreeMap;
 use std::{fmt, io};
@@ -14,7 +14,7 @@ use super::status::LayerStatus;
 /// A command to a device or target. The LUN is 0 if there is only one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
-#[allow(missing_docs)] // the fields are the same everywhere: which LUN, which layer
+#[allow(missing_docs)] // the fields are the same in all variants: which LUN, which layer
 pub enum Command {
     /// Arms a fault, written as in the `fault=` option.
     Arm {
@@ -86,7 +86,7 @@ pub enum Command {
     },
     /// Asks for the status of all layers of a LUN.
     Status { lun: u16 },
-    /// Asks for the figures that probes record for a LUN's layers.
+    /// Asks for the figures of a LUN's layers, for probes to record.
     Figures { lun: u16 },
     /// Makes a target serve another LUN, written as in `--lun`.
     Add { lun: u16, device: String },
@@ -96,7 +96,8 @@ pub enum Command {
     Resize { lun: u16, size: Size },
     /// Rereads the target's file.
     Reload,
-    /// Sets the state of a target port group, or its preference, at one LUN or all; with neither, only queries it.
+    /// Sets the state of a target port group, or whether it is preferred, at one LUN or all; with neither, only
+    /// queries the states.
     Access {
         #[serde(default)]
         group: Option<u16>,
@@ -178,12 +179,12 @@ impl fmt::Display for PortState {
 pub struct AccessAnswer {
     /// The state of each target port group by its number, at the first LUN addressed.
     pub groups: BTreeMap<String, PortState>,
-    /// Groups that initiators should prefer (PREF), at the same LUN.
+    /// Groups that initiators should prefer (PREF), at the first LUN addressed.
     #[serde(default)]
     pub preferred: Vec<u16>,
-    /// Commands refused so far because of a state, at all LUNs addressed.
+    /// Commands refused so far because of a group's state, at all LUNs addressed.
     pub refused: u64,
-    /// Number of times an initiator was notified of a change at a LUN.
+    /// How often an initiator was notified of a change at a LUN.
     pub told: u64,
 }
 
@@ -209,17 +210,17 @@ pub enum Reply {
     Access(AccessAnswer),
     /// A layer's answer to one of its own commands.
     Fields {
-        /// By name; may be empty.
+        /// The answer's fields by name; may be empty.
         fields: BTreeMap<String, Json>,
     },
     /// The status of a LUN.
     Status {
-        /// By the layer's name.
+        /// The layers' statuses by layer name.
         layers: BTreeMap<String, LayerStatus>,
     },
-    /// The figures that probes record.
+    /// The figures for probes to record.
     Figures {
-        /// Keyed by layer name and figure name; layers without figures are left out.
+        /// The figures by layer name and figure name; layers without figures are left out.
         layers: BTreeMap<String, BTreeMap<String, PartFigure>>,
     },
     /// The command was refused.
@@ -227,7 +228,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// The reply as a JSON line.
+    /// Returns the reply as a JSON line.
     pub fn to_line(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|error| {
             format!("{{\"answer\":\"refused\",\"reason\":\"unreadable\",\"why\":\"{error}\"}}")
@@ -235,13 +236,13 @@ impl Reply {
     }
 }
 
-/// A command that was refused.
+/// The refusal of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{why}")]
 pub struct Refusal {
     /// The kind of mistake.
     pub reason: Reason,
-    /// The mistake and its correction, as text.
+    /// The mistake, and what would be correct.
     pub why: String,
 }
 
@@ -261,7 +262,7 @@ impl From<CommandError> for Refusal {
 pub enum Reason {
     /// The line is not a command.
     Unreadable,
-    /// No such target, or there are several and the command names none.
+    /// No such target, or there are several targets and the command names none.
     NoTarget,
     /// No such LUN.
     NoLun,
@@ -271,17 +272,17 @@ pub enum Reason {
     BadLun,
     /// The device has no such layer.
     NoLayer,
-    /// There are several layers of the kind, and the command names none.
+    /// There are several layers of this kind, and the command selects none.
     AmbiguousLayer,
-    /// Not a valid fault.
+    /// The fault isn't valid.
     NoFault,
     /// No fault with this number is armed.
     NotArmed,
     /// The layer's limit of armed faults is reached.
     Full,
-    /// The layer cannot do it in its current state.
+    /// The layer cannot carry out the command in its current state.
     WrongState,
-    /// The layer has no such command, or one of its arguments is wrong.
+    /// The layer has no such command, or one of the command's arguments is wrong.
     BadCommand,
 }
 
@@ -304,13 +305,13 @@ pub enum ControlError {
     /// The process is gone or doesn't answer.
     #[error(transparent)]
     Unreachable(#[from] io::Error),
-    /// The reply belongs to another command.
-    #[error("a reply to another command: {0:?}")]
+    /// The reply doesn't match the command.
+    #[error("the reply doesn't match the command: {0:?}")]
     Mismatched(Box<Reply>),
 }
 
 impl ControlError {
-    /// Why the command was refused; `None` if it failed otherwise.
+    /// The reason if the command was refused; `None` if it failed otherwise.
     pub fn reason(&self) -> Option<Reason> {
         match self {
             ControlError::Refused(refusal) => Some(refusal.reason),

@@ -1,7 +1,7 @@
-//! Whether a process that carries out commands is running, and whether it has restarted since.
+//! Whether a process that carries out commands is running, and whether it has restarted in the meantime.
 //!
 //! The rule: a process that was killed and restarted begins another life; commands carried out in an earlier life no
-//! longer count.
+//! longer have an effect.
 
 use brunt_core::Nanos;
 
@@ -26,7 +26,7 @@ pub struct ProcessState {
 }
 
 impl ProcessState {
-    /// Marks the process as away at `now`. Returns false, changing nothing, if it is away already.
+    /// Marks the process as away at `now`. Changes nothing and returns false if it is already away.
     pub(crate) fn mark_away(&mut self, by: Absence, now: Nanos) -> bool {
         let are_there = self.away.is_none();
         if are_there {

@@ -48,9 +48,9 @@ pub enum LayerStatus {
         rebuild_bytes_per_second: u64,
         /// Completed rebuilds.
         rebuilds: u64,
-        /// Bytes of a member that the last rebuild restored, and the seconds that it took.
+        /// Bytes of a member that the last rebuild restored, and its duration in seconds.
         last_rebuild: Option<(u64, f64)>,
-        /// Requests served without their member (degraded).
+        /// Requests served without one of their members (degraded).
         degraded_requests: u64,
         /// Read errors that were repaired.
         read_errors: u64,

@@ -1,8 +1,8 @@
-//! Simultaneous clients (`clients` under `[sweep]`): which hosts of a workload run at once, and
-//! which one after another.
+//! Simultaneous clients (`clients` under `[sweep]`): which of a workload's hosts run at once, and which run one after
+//! another.
 //!
 //! The rule: for each number of clients, the hosts are divided, in their order, into groups of that size, and each
-//! group is a point; so the same clients are measured alone and together. Leftover hosts stay idle.
+//! group is a point; thus the same clients are measured alone and together. Leftover hosts stay idle.
 
 use brunt_result::impact::CLIENTS_JOINT;
 
@@ -10,7 +10,7 @@ use super::Experiment;
 use super::mistake::{FileError, Source};
 
 impl Experiment {
-    /// Checks that all workloads have hosts to divide, and that the swept links exist.
+    /// Checks that all workloads have hosts to divide, and that the listed links exist.
     pub(super) fn check_clients(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let axes = &self.sweep;
         if !axes.clients.is_empty() {
@@ -89,7 +89,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Every load whose hosts may be clients: its kind, its name, its hosts.
+    /// Every load whose hosts may be clients: its kind, name and hosts.
     fn loads_with_clients(&self) -> impl Iterator<Item = (&'static str, &str, &[String])> {
         let workloads = self.workloads.on_targets();
         let workloads = workloads.map(|(name, load)| ("workload", name.as_str(), &load.hosts[..]));
@@ -98,7 +98,7 @@ impl Experiment {
         workloads.chain(own)
     }
 
-    /// Number of points that `clients` splits each point into; 1 without it.
+    /// Number of points that `clients` splits each point into; 1 without `clients`.
     pub(super) fn groups_of_clients(&self) -> usize {
         let hosts = self
             .loads_with_clients()
@@ -146,7 +146,7 @@ link_delay = ["0", "10ms"]
 links = ["to-b", "to-c"]
 "#;
 
-    /// Every client is measured alone; with two at a time there are two groups and one leftover.
+    /// Every client is measured alone; with two of five at a time there are two groups, and one client is left over.
     #[test]
     fn hosts_are_divided_into_groups() {
         let experiment = Experiment::parse("x.toml", TEXT).unwrap();
@@ -194,7 +194,7 @@ links = ["to-b", "to-c"]
         );
     }
 
-    /// Only the named links change; the others keep their settings.
+    /// Only the listed links change; the others keep their settings.
     #[test]
     fn only_named_links_are_swept() {
         let points = Experiment::parse("x.toml", TEXT).unwrap().points();
@@ -216,7 +216,7 @@ links = ["to-b", "to-c"]
         );
     }
 
-    /// Phases on hosts' file systems are divided, too; axes of workloads leave them unchanged.
+    /// The hosts of phases on file systems are divided too; axes for workloads leave these phases unchanged.
     #[test]
     fn file_systems_have_clients() {
         let files = "[filesystems.home]\ndirectory = \"/tmp\"\nhosts = [\"a\", \"b\"]\nphases = [\"rewrite\"]\n[sweep]\nqueue_depth = [1, 2]";

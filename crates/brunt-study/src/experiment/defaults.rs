@@ -1,6 +1,6 @@
-//! Defaults that changed: what an experiment written for an older Brunt should set to keep its meaning.
+//! Defaults that changed: what to set in an experiment written for an older Brunt so that it keeps its meaning.
 //!
-//! The rule: a note names the key, its old and new meaning, and the value that gives each.
+//! The rule: a note names the key, its old and new meaning, and the value for each meaning.
 
 use brunt_load::Workload;
 use schemars::JsonSchema;
@@ -22,19 +22,19 @@ pub enum DefaultsVersion {
 }
 
 impl DefaultsVersion {
-    /// The defaults of this program.
+    /// The defaults of this version.
     pub const NOW: DefaultsVersion = DefaultsVersion::V0_2;
 
-    /// The key with this program's version, as a line of an experiment file.
+    /// The key `written_for` with this program's version, as a line of an experiment file.
     pub const NOW_LINE: &'static str = "written_for = \"0.2\"";
 }
 
-/// In bytes, the alignment of random offsets before Brunt 0.2.
+/// The alignment of random offsets before Brunt 0.2, in bytes.
 const OLD_ALIGN_BYTES: u64 = 512;
 
 impl Experiment {
-    /// A note for each changed default that this experiment relies on, followed by how to hide them; none if it sets the
-    /// keys or was written for the defaults of this version.
+    /// Returns a note for each changed default that this experiment relies on, followed by how to hide them; none if
+    /// it sets the keys itself or was written for the defaults of this version.
     pub fn changed_defaults(&self) -> Vec<String> {
         if self.written_for == Some(DefaultsVersion::NOW) {
             return Vec::new();
@@ -97,7 +97,7 @@ impl Experiment {
     }
 }
 
-/// Whether a workload's offsets differ from those of older versions.
+/// Whether a workload's offsets differ from those that older versions chose.
 fn relies_on_align(workload: &Workload, experiment: &Experiment) -> bool {
     let sizes = &experiment.sweep.block_size;
     let changes = match sizes.is_empty() {
@@ -130,7 +130,7 @@ mod tests {
         );
     }
 
-    /// The last note says how to hide the notes, and doing so has this effect.
+    /// The last note says how to hide the notes, and following it hides them.
     #[test]
     fn an_experiment_written_for_these_defaults_gets_no_note() {
         let text = "name = \"n\"\n[targets.d]\nurl = \"file:/tmp/x\"\n[workloads.w]\nstop = { time = \"1s\" }\n";

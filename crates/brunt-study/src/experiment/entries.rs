@@ -1,4 +1,5 @@
-//! Loads that need no target, such as file systems. The rest of the experiment uses them only through [`LoadEntry`].
+//! Loads that need no target, such as those on file systems. The rest of the experiment uses them only through
+//! [`LoadEntry`].
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::mistake::{FileError, Source};
 use super::plan::{Draft, What};
 use super::sweep::FILE_SIZE_AXIS;
 
-/// One of an entry's loads, in a draft of a point.
+/// A load of an entry with its own location (a [`LoadEntry`]), for the draft of a point.
 #[derive(Clone)]
 pub(super) struct EntryLoad {
     entry: Arc<dyn LoadEntry>,
@@ -21,12 +22,12 @@ pub(super) struct EntryLoad {
 }
 
 impl EntryLoad {
-    /// The hosts that it runs on.
+    /// The hosts that the entry runs on.
     pub(super) fn hosts(&self) -> &[String] {
         self.entry.hosts()
     }
 
-    /// The same load on these hosts.
+    /// The same load, on these hosts.
     pub(super) fn on_hosts(&self, hosts: Vec<String>) -> EntryLoad {
         let entry = self.entry.on_hosts(hosts);
         let same = entry
@@ -41,7 +42,7 @@ impl EntryLoad {
         }
     }
 
-    /// The load to run, on other hosts if the entry names any.
+    /// The load to run; it runs on other hosts if the entry names any.
     pub(super) fn into_load(self) -> Arc<dyn Load> {
         if self.hosts().is_empty() {
             return self.load;
@@ -52,7 +53,7 @@ impl EntryLoad {
 }
 
 impl Experiment {
-    /// The drafts of all their loads, for each size of their files.
+    /// The drafts of all entries' loads, for each size of their files.
     pub(super) fn drafts_of_entries(&self, fleet: &Arc<Fleet>) -> Vec<Draft> {
         let mut drafts = Vec::new();
         for (target, entry) in self.workloads.own() {
@@ -75,7 +76,8 @@ impl Experiment {
         drafts
     }
 
-    /// An entry at each size on the axis of file sizes; without that axis, or without files, as written.
+    /// An entry at each value of the file-size axis; without that axis, or if the entry has no files, the entry as
+    /// written.
     pub(super) fn sized(
         &self,
         entry: &Arc<dyn LoadEntry>,
@@ -89,7 +91,8 @@ impl Experiment {
         }
     }
 
-    /// Checks each entry on its own. In results, their names appear as target names.
+    /// Checks each entry on its own, and that no target has the same name. In results, an entry's name takes the
+    /// place of a target's name.
     pub(super) fn check_entries(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, entry) in self.workloads.own() {
             if let Err(error) = entry.check() {
@@ -136,7 +139,7 @@ naps = 5
 hosts = ["a", "b"]
 "#;
 
-    /// A load of a new kind is planned, described and run on other hosts like the others.
+    /// A load of a new kind is planned, described and run on other hosts like loads of the known kinds.
     #[test]
     fn an_entry_of_any_kind_is_planned_with_its_hosts() {
         let experiment = Experiment::parse("x.toml", TEXT)
@@ -161,7 +164,7 @@ hosts = ["a", "b"]
         assert_eq!(again, experiment);
     }
 
-    /// Clients divide its hosts, and it can be in a phase.
+    /// An entry of any kind can be in a phase, and a sweep over clients divides its hosts.
     #[test]
     fn an_entry_of_any_kind_is_swept() {
         let text = changed(TEXT, "[beds.near]\nnaps = 3\n", "");

@@ -1,5 +1,5 @@
-//! Checks an experiment's faults against the rest of its file: targets, links, times and other faults. Checks specific
-//! to a kind are with that kind, in [`crate::fault`].
+//! Checks an experiment's faults against the rest of its file: targets, links, times and other faults. Checks that
+//! concern a single kind of fault are with that kind, in [`crate::fault`].
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::fault::{
 };
 use crate::host::{BridgeHost, HostName, Hosts};
 
-/// Maximum number of faults of an experiment.
+/// Maximum number of faults in an experiment.
 pub const FAULTS_MAX: usize = 64;
 
 impl Stage for Experiment {
@@ -41,7 +41,7 @@ impl Stage for Experiment {
     }
 
     fn hosts(&self) -> Hosts {
-        // Mistakes in the hosts themselves were reported before faults are checked.
+        // Mistakes in the hosts themselves are reported before faults are checked.
         Experiment::hosts(self).unwrap_or_default()
     }
 
@@ -58,8 +58,8 @@ impl Stage for Experiment {
     }
 }
 
-/// The first entry under `[[fault]]` that is not a valid fault, with its key. A deserializer that processes the whole
-/// file loses the position.
+/// The first entry under `[[fault]]` that is not a valid fault, as a mistake at its key. Deserializing the whole file
+/// would lose the position.
 pub(super) fn unreadable(source: &Source<'_>) -> Option<Box<FileError>> {
     let root = source.root();
     let (_, faults) = root
@@ -118,7 +118,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// The index in the file of the fault at `index`, which may be one of its occurrences.
+    /// The index in the file of the fault at `index`, which may be one occurrence of that fault.
     pub(super) fn fault_in_file(&self, index: usize) -> usize {
         let until = self.fault.iter().take(index.saturating_add(1));
         until
@@ -207,8 +207,9 @@ impl Experiment {
         Ok(())
     }
 
-    /// If another host serves the target, faults can affect its process and devices from here, but the machine is the
-    /// other host's. A service's host doesn't depend on the target that selects the runs in which it fails.
+    /// If another host serves the target, faults on this machine can affect the target's process and devices, but not
+    /// the other host's hardware. For a service, the target only selects the runs in which it fails, so the service
+    /// may be on another host than the target.
     fn check_far_target(&self, fault: &FaultEntry) -> Result<(), Mistake> {
         let is_about_machine = fault.kind.as_kind().about() == About::Machine;
         let far = self.served_remotely();
@@ -233,7 +234,7 @@ impl Experiment {
         Stage::hosts(self).bridges()
     }
 
-    /// Other hosts that are contacted before the first run for a purpose other than workloads.
+    /// Other hosts that must be contacted before the first run for anything but workloads.
     pub fn reached_hosts(&self) -> Vec<String> {
         let faults = self
             .fault
@@ -265,7 +266,7 @@ impl Experiment {
         hosts
     }
 
-    /// Checks the target; faults of the whole machine or lab may omit it.
+    /// Checks that the fault's target exists; faults of the whole machine or lab may omit it.
     fn check_target(&self, fault: &FaultEntry) -> Result<(), Mistake> {
         let target = &fault.common.target;
         let names = || {
@@ -346,7 +347,7 @@ mod tests {
     use super::*;
     use crate::experiment::LinkBack;
 
-    /// A storage fault of a served target finds a layer there, whatever the target serves.
+    /// A storage fault of a served target finds a layer that injects it, whatever the target serves.
     #[test]
     fn served_targets_get_layers_for_their_faults() {
         let check = |serve: &str, fault: &str, expected: &str| {
@@ -380,8 +381,8 @@ mod tests {
         check("\"memory:1MiB\"", "freeze = true", "memory:1MiB");
     }
 
-    /// A member that cannot fail or cannot be replaced is refused when the file is read, with advice that works; checks
-    /// that need the open device are left until then.
+    /// A fault of a member that cannot fail or cannot be replaced is refused when the file is read, with advice that
+    /// works; checks that need the open device are made later.
     #[test]
     fn members_that_cannot_fail_are_refused_with_advice() {
         let check = |target: &str, fault: &str, said: Option<&str>| {
@@ -580,8 +581,8 @@ mod tests {
         assert_eq!(set("delay = '5ms'\nloss = 0.01"), "delay 5ms, loss 0.01");
     }
 
-    /// Hosts that cannot be separated, connections that cannot be reset, and both together with other faults, as far as
-    /// the file says. (Long because it is a table: a line for each file.)
+    /// Hosts that cannot be separated and connections that cannot be reset are refused, alone and combined with other
+    /// faults, as far as the file shows it.
     #[test]
     fn hosts_and_connections() {
         // Long because it is one list of cases, best read in one place.
@@ -687,7 +688,7 @@ mod tests {
         check(&[&apart, &parts("[\"c\", \"a\"]")], Ok(""));
         check(
             &[&apart, &parts("[\"b\", [\"c\", \"a\"]]")],
-            Err("the one that ends first would reconnect a and b"),
+            Err("the fault that ends first would reconnect a and b"),
         );
         check(
             &[&apart, &link(3, 3)],

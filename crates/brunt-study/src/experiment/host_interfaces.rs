@@ -1,5 +1,5 @@
-//! The interfaces of other hosts whose bytes are counted during runs, and the time before each run in which their traffic
-//! without load is measured.
+//! The interfaces of other hosts whose bytes are counted during runs, and the time before each run in which their
+//! traffic is measured without load.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use super::lab_check::IDLE;
 use super::mistake::{FileError, Source};
 use crate::host::Hosts;
 
-/// The idle time if the file has none: background traffic of a real network is rarely zero.
+/// The idle time if the file doesn't set one: background traffic on a real network is rarely zero.
 const IDLE_DEFAULT: Duration = Duration::from_secs(1);
 
 impl Experiment {
-    /// Hosts with interfaces that are counted.
+    /// Hosts that have interfaces to count.
     pub fn counted_interfaces(&self) -> Vec<(String, Vec<String>)> {
         self.hosts().unwrap_or_default().interfaces()
     }
 
-    /// The time before each run in which no requests are sent, so that these hosts' traffic is known; `None` without such
-    /// hosts, or if it is switched off.
+    /// The time before each run in which no requests are sent, so that these hosts' idle traffic is known; `None`
+    /// without such hosts, or if it is switched off.
     pub fn host_idle_time(&self) -> Option<Duration> {
         if self.counted_interfaces().is_empty() {
             return None;
@@ -72,8 +72,8 @@ impl Experiment {
         };
         if counted.is_empty() {
             return wrong(
-                "host_idle without interfaces to count".into(),
-                "omit it, or write interfaces = [\"eth1\"] under [hosts.NAME]",
+                "host_idle is set, but no host has interfaces to count".into(),
+                "omit host_idle, or write interfaces = [\"eth1\"] under [hosts.NAME]",
             );
         }
         match idle == Span(Duration::ZERO) || IDLE.contains(&idle.0) {
@@ -132,6 +132,6 @@ stop = { time = "9s" }
         check("\"eth2\"", "\" \"", "interfaces =", "without a name");
         check("2s", "1ms", "host_idle", "write 100ms to 10min");
         let none = "interfaces = [\"eth1\", \"eth2\"]\n";
-        check(none, "", "host_idle", "without interfaces");
+        check(none, "", "host_idle", "no host has interfaces");
     }
 }

@@ -1,5 +1,5 @@
-//! `[links]`: links between other machines, with a delay, loss or rate that an inline host or the kernels of both hosts
-//! apply. Sweeps treat them like the links of a lab; `crate::hooks` applies and proves them for each run.
+//! `[links]`: links between other machines, whose delay, loss or rate an inline host or the kernels of both hosts
+//! apply. Sweeps treat them like the links of a lab; `crate::hooks` applies and proves their settings for each run.
 //!
 //! ```toml
 //! [hosts.node7]
@@ -14,7 +14,7 @@
 //! link_delay = ["0", "10ms"]
 //! ```
 //!
-//! The rule: a link has only settings that probe packets can prove.
+//! The rule: a link only has settings that probe packets can prove.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -36,22 +36,22 @@ pub const HOST_LINKS_MAX: usize = 64;
 const LOSS_MIN: f64 = 0.001;
 /// Highest rate that a train of probe packets can prove.
 const RATE_MAX: BitRate = BitRate(1_000_000_000);
-/// netem's queue in packets, if a rate is set and the file has no limit: tc's default.
+/// netem's queue in packets if a rate is set and the file sets no limit: tc's default.
 const NETEM_QUEUE_PACKETS: u32 = 1000;
 
 /// A link between two other machines. Its settings apply to both directions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostLinkEntry {
-    /// The two hosts, under `[hosts.NAME]` with `ssh` or `agent`. Before each run, the agent of the first sends probe
-    /// packets (ICMP echo requests) to the `address` of the second.
+    /// The two hosts that it connects, under `[hosts.NAME]` with `ssh` or `agent`. Before each run, the first host's
+    /// agent sends probe packets (ICMP echo requests) to the second host's `address`.
     pub between: [HostName; 2],
-    /// A host with an inline `bridge` between them, which applies the settings; the first host is on the side of its
-    /// first interface.
+    /// An inline host between them, with a `bridge` that applies the settings; the first host is on the side of the
+    /// bridge's first interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<HostName>,
-    /// Instead of `bridge`: the interfaces by which the two hosts send to each other, where their kernels' netem applies
-    /// the settings to everything sent.
+    /// Instead of `bridge`: the interfaces through which the two hosts send to each other; their kernels' netem
+    /// applies the settings to everything sent there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netem: Option<[String; 2]>,
     /// One-way delay.
@@ -68,7 +68,8 @@ pub struct HostLinkEntry {
     /// Line rate in bits per second, at most 1Gb/s; default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<BitRate>,
-    /// Packets that may wait in front of a line with a rate. Default: 1000 with netem; with a bridge, as for a lab's link.
+    /// Maximum number of packets queued at a rate-limited line. Default: 1000 with netem; with a bridge, the default
+    /// of a lab's link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_packets: Option<u32>,
 }
@@ -90,9 +91,10 @@ impl HostLinkEntry {
 /// The mechanism that applies the settings of a link between other machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostLinkCarrier {
-    /// The bridge of this host.
+    /// The bridge on this host.
     Bridge(String),
-    /// netem at these hosts' interfaces: where the first sends to the second, and the second to the first.
+    /// netem on these interfaces, each with its host: the one through which the first host sends to the second, and
+    /// the one for the way back.
     Netem([(String, String); 2]),
 }
 
@@ -101,16 +103,16 @@ pub enum HostLinkCarrier {
 pub struct HostLink {
     /// Its name.
     pub name: String,
-    /// The host that sends probe packets.
+    /// The host that sends the probe packets.
     pub from: String,
-    /// Where it sends them.
+    /// The address to which it sends them.
     pub to: HostName,
     /// The mechanism that applies the settings.
     pub carrier: HostLinkCarrier,
 }
 
 impl HostLink {
-    /// The settings in the form needed to apply them.
+    /// The settings in the form in which they are applied.
     pub fn carried(&self, settings: &[Settings; 2]) -> [Settings; 2] {
         let mut settings = settings.clone();
         if let HostLinkCarrier::Netem(_) = self.carrier {
@@ -121,7 +123,7 @@ impl HostLink {
         settings
     }
 
-    /// Hosts whose agents it needs.
+    /// Hosts whose agents the link needs.
     fn hosts(&self) -> Vec<String> {
         let mut hosts = vec![self.from.clone()];
         match &self.carrier {
@@ -132,10 +134,10 @@ impl HostLink {
     }
 }
 
-/// Where probe packets are sent to reach this host: probes speak IPv4 only.
+/// The address for probe packets to this host, which is always IPv4.
 ///
 /// # Errors
-/// Why there is no such address.
+/// The host is unknown, or has no known IPv4 address.
 pub fn probed_address(hosts: &Hosts, host: &HostName) -> Result<Ipv4Addr, ProbedAddressError> {
     let known = hosts.find(host)?;
     match known.serving_address()? {
@@ -153,10 +155,10 @@ pub enum ProbedAddressError {
     /// The file has no such host.
     #[error(transparent)]
     Host(#[from] crate::host::NoHost),
-    /// Its address is unknown.
+    /// The host's address is unknown.
     #[error(transparent)]
     Address(#[from] crate::host::LaunchError),
-    /// Probe packets are IPv4.
+    /// The host's address isn't IPv4.
     #[error(
         "host {host}: probe packets can't be sent to {address}; write address = \"10.0.0.9\", or another IPv4 address of \
          that host, under [hosts.{host}]"
@@ -169,7 +171,7 @@ pub enum ProbedAddressError {
     },
 }
 
-/// What is wrong with a link: the key unless it is the link itself, the mistake, what would be correct.
+/// A mistake in a link: its key (`None` for the link itself), what is wrong, and what would be correct.
 type LinkMistake = (Option<&'static str>, String, String);
 
 impl Experiment {
@@ -196,13 +198,13 @@ impl Experiment {
         self.links.iter().filter_map(link).collect()
     }
 
-    /// Hosts that must be connected before the first run because of links.
+    /// Hosts that must be contacted before the first run because links need their agents.
     pub(super) fn hosts_of_links(&self) -> Vec<String> {
         let links = self.host_links();
         links.iter().flat_map(HostLink::hosts).collect()
     }
 
-    /// The settings of all links, there and back: of the lab, and between other machines.
+    /// The settings of all links of the lab and between other machines, there and back.
     pub(super) fn link_settings(&self) -> BTreeMap<String, [Settings; 2]> {
         let of_lab = self.lab.iter().flat_map(|lab| &lab.links);
         let of_lab = of_lab.map(|(name, link)| (name.clone(), link.settings()));
@@ -211,13 +213,13 @@ impl Experiment {
         of_lab.chain(others).collect()
     }
 
-    /// The names of all links.
+    /// The names of these links.
     pub(super) fn link_names(&self) -> impl Iterator<Item = &String> {
         let of_lab = self.lab.iter().flat_map(|lab| lab.links.keys());
         of_lab.chain(self.links.keys())
     }
 
-    /// Checks the links between other machines. Must be called before points are made.
+    /// Checks the links between other machines. Must be called before points are created.
     pub(super) fn check_host_links(
         &self,
         source: &Source<'_>,
@@ -253,7 +255,7 @@ impl Experiment {
     ) -> Result<(), LinkMistake> {
         let in_lab = self.lab.as_ref().map(|lab| &lab.links);
         if in_lab.is_some_and(|links| links.contains_key(name)) {
-            let what = "the lab has a link of this name, too".to_string();
+            let what = "the lab has a link with this name too".to_string();
             return Err((None, what, "rename one of them".into()));
         }
         let [from, to] = &entry.between;
@@ -288,7 +290,7 @@ impl Experiment {
                 }
             }
             _ => {
-                let what = "one of bridge and netem applies its settings";
+                let what = "exactly one of bridge and netem must apply its settings";
                 let help =
                     "write bridge = \"wire\", an inline host, or netem = [\"eth1\", \"eth1\"]";
                 return Err((Some("between"), what.into(), help.into()));
@@ -335,7 +337,7 @@ impl Experiment {
         });
         match fault {
             Some(fault) => {
-                let what = format!("the fault {} changes it, too", fault.label());
+                let what = format!("the fault {} changes it too", fault.label());
                 Err((Some(key), what, "remove the fault or the link".to_string()))
             }
             None => Ok(()),
@@ -362,7 +364,7 @@ impl Experiment {
     }
 }
 
-/// Checks that settings are valid, and that probe packets can prove them: otherwise returns the key and the mistake.
+/// Checks that settings are valid, and that probe packets can prove them; otherwise returns the key and the mistake.
 fn check_provable(settings: &Settings, is_netem: bool) -> Result<(), (&'static str, String)> {
     let invalid = |error: SettingsError| (error.key, format!("{}: {}", error.key, error.what));
     settings.check().map_err(invalid)?;
@@ -469,7 +471,7 @@ links = ["wan"]
             "bridge = \"wire\"\n",
             "",
             "between = [\"node7\"",
-            "one of bridge and netem",
+            "exactly one of bridge and netem",
         );
         check(
             "bridge = \"wire\"",
@@ -513,6 +515,6 @@ links = ["wan"]
             "the links are lan, wan",
         );
         let fault = "[[fault]]\nhost = \"wire\"\nbridge = { delay = \"1ms\" }\n[sweep]";
-        check("[sweep]", fault, "bridge = \"wire\"", "changes it, too");
+        check("[sweep]", fault, "bridge = \"wire\"", "changes it too");
     }
 }

@@ -8,7 +8,7 @@ use super::Experiment;
 use super::mistake::{FileError, Source};
 use crate::host::{HostMistake, HostName, HostSettings, Hosts};
 
-/// The first `[hosts.NAME]` that cannot be read, with its key.
+/// The first `[hosts.NAME]` that cannot be read, as a mistake at its key.
 pub(super) fn unreadable(source: &Source<'_>) -> Option<Box<FileError>> {
     let root = source.root();
     let (_, hosts) = root
@@ -28,7 +28,7 @@ pub(super) fn unreadable(source: &Source<'_>) -> Option<Box<FileError>> {
 }
 
 impl Experiment {
-    /// Looks up every named host, except those of faults, which look up their own.
+    /// Looks up every named host; faults look up their own hosts.
     pub(super) fn check_hosts(&self, source: &Source<'_>) -> Result<Hosts, Box<FileError>> {
         let hosts = self.hosts().map_err(|HostMistake { path, what, help }| {
             let path: Vec<&str> = path.iter().map(String::as_str).collect();
@@ -46,7 +46,7 @@ impl Experiment {
         Ok(hosts)
     }
 
-    /// Where hosts are named, in the order in which mistakes are easiest to understand.
+    /// The keys that name hosts, in the order in which mistakes are easiest to understand.
     fn named_hosts(&self) -> Vec<(Vec<&str>, &HostName)> {
         let mut named = Vec::new();
         if let Some(lab) = &self.lab {

@@ -1,5 +1,5 @@
-//! `include`: experiments composed of several files, so that for example a store of twenty hosts is described
-//! once and used by many experiments, with parameters.
+//! `include`: composes an experiment from several files, so that, for example, a store of twenty hosts is described
+//! once and used in many experiments, with parameters.
 //!
 //! ```toml
 //! include = ["hosts.toml", { file = "stores/ceph.toml", with = { replicas = 3 } }]
@@ -16,9 +16,9 @@
 //! serve = "memory:${size}"
 //! ```
 //!
-//! Paths are relative to the file that names them. Tables are merged. Two files that set the same key are a mistake,
-//! because parameters express what varies; only the lists in [`COLLECTED`] are concatenated, included files first.
-//! Names that begin with `brunt:` are those of [`super::ready_made`].
+//! Paths are relative to the file that contains them. Tables are merged. Setting the same key in two files is a
+//! mistake, because parameters express what varies; only the lists in [`COLLECTED`] are concatenated, included files
+//! first. A name that begins with `brunt:` refers to a ready-made file ([`super::ready_made`]).
 //!
 //! The rule: every value keeps its source position, so that a mistake is reported in the file that contains it.
 
@@ -38,9 +38,9 @@ use super::FILE_BYTES_MAX;
 use super::mistake::{FileError, Source};
 use super::ready_made::{self, UnknownName};
 
-/// Maximum number of files of an experiment: more indicate a cycle or a typing error.
+/// Maximum number of files in an experiment: more indicate a cycle or a typing error.
 pub const FILES_MAX: usize = 64;
-/// Maximum depth of included files.
+/// Maximum nesting depth of included files.
 pub const DEPTH_MAX: usize = 8;
 /// Lists that several files may add to; any other key may be set in one file only.
 pub const COLLECTED: [&[&str]; 3] = [&["fault"], &["allow_overwrite"], &["lab", "hosts"]];
@@ -52,9 +52,9 @@ pub const COLLECTED: [&[&str]; 3] = [&["fault"], &["allow_overwrite"], &["lab", 
     expecting = "expected a file, or a list of files and { file = …, with = { … } }"
 )]
 pub enum Includes {
-    /// One file, with its own defaults.
+    /// One file.
     One(Include),
-    /// Several, in this order.
+    /// Several files, included in this order.
     Several(Vec<Include>),
 }
 
@@ -62,13 +62,13 @@ pub enum Includes {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a file, or { file = …, with = { … } }")]
 pub enum Include {
-    /// With its own defaults.
+    /// A file whose parameters keep their defaults.
     File(PathBuf),
     /// With parameters.
     With(IncludeWith),
 }
 
-/// A file and its parameters.
+/// A file, with values for its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IncludeWith {
@@ -89,13 +89,14 @@ struct Parameter {
     help: String,
 }
 
-/// Where included files come from: the file system, or a test.
+/// The source of included files: the file system, or a test.
 pub(super) type Loader<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 
 type Span = std::ops::Range<usize>;
 type Result<T> = std::result::Result<T, Box<FileError>>;
 
-/// Reads a file, but not much more than the largest allowed experiment file; parsing then reports that it is too large.
+/// Reads a file, but not much more than the largest permitted experiment file, which is enough for parsing to report
+/// that it is too large.
 pub(super) fn load(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let limit = FILE_BYTES_MAX as u64 + 1;
@@ -105,10 +106,10 @@ pub(super) fn load(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Reads a file's text with everything that it includes, and merges them.
+/// Reads a file and everything that it includes, and merges them.
 ///
 /// # Errors
-/// The first mistake, in the file that contains it.
+/// Returns the first mistake, in the file that contains it.
 pub(super) fn read<'a>(
     name: &str,
     text: &str,
@@ -127,13 +128,13 @@ pub(super) fn read<'a>(
     Ok(source)
 }
 
-/// Parameters as given, and the position of the line that gave them.
+/// Parameters as given, and the position where they were given.
 struct GivenParameters {
     values: BTreeMap<String, toml::Value>,
     span: Span,
 }
 
-/// Texts that stay in place while more are added: values parsed from them borrow from them.
+/// Texts that don't move when more are added, because values parsed from them borrow from them.
 #[derive(Default)]
 pub(super) struct Texts {
     text: OnceCell<String>,
@@ -154,12 +155,12 @@ struct Reader<'a, 'l> {
     source: Source<'a>,
     texts: &'a Texts,
     load: Loader<'l>,
-    /// The files being read, each included by the one before.
+    /// The files being read, each included by the previous one.
     chain: Vec<PathBuf>,
 }
 
 impl<'a> Reader<'a, '_> {
-    /// Reads a file with everything that it includes. The experiment's own file has no parameters.
+    /// Reads a file and everything that it includes. The experiment's own file has no parameters.
     fn file(
         &mut self,
         name: &str,
@@ -178,7 +179,8 @@ impl<'a> Reader<'a, '_> {
         let parsed =
             DeTable::parse(text).map_err(|error| self.source.unreadable_in(base, &error))?;
         let mut own = shifted(parsed.into_inner(), base);
-        // The experiment keeps its own `include`, which shows what it was composed of; an included file's is dropped.
+        // The experiment keeps its own `include`, which shows what it was composed of; that of an included file is
+        // dropped.
         let own_includes = own.get("include").filter(|_| with.is_none()).cloned();
         if let Some(with) = with {
             let values = self.parameters(&mut own, with)?;
@@ -196,7 +198,7 @@ impl<'a> Reader<'a, '_> {
         Ok(all)
     }
 
-    /// Takes `include` out of the file: the included files, each with its position.
+    /// Removes `include` from the file and returns the included files, each with its position.
     fn includes(&self, own: &mut DeTable<'a>) -> Result<Vec<(Include, Span)>> {
         let Some(value) = own.remove("include") else {
             return Ok(Vec::new());
@@ -268,7 +270,8 @@ impl<'a> Reader<'a, '_> {
         Ok(table)
     }
 
-    /// The values of a file's parameters: those given, and defaults for the others. Takes `[parameters]` out of it.
+    /// The values of a file's parameters: the given ones, and defaults for the others. Removes `[parameters]` from
+    /// the file.
     fn parameters(
         &self,
         own: &mut DeTable<'a>,
@@ -413,7 +416,7 @@ impl<'a> Reader<'a, '_> {
         Ok(out)
     }
 
-    /// The value of what is between `${` and `}`: a parameter's name, or `name * factor`.
+    /// The value of the text between `${` and `}`: a parameter's name, or `name * factor`.
     fn parameter<'v>(
         &self,
         text: &str,
@@ -459,7 +462,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// A value as part of a string.
+    /// Formats a value as part of a string.
     fn in_text(&self, value: &toml::Value, span: &Span) -> Result<String> {
         match value {
             toml::Value::String(text) => Ok(text.clone()),
@@ -528,7 +531,7 @@ fn is_collected(path: &[String]) -> bool {
     COLLECTED.iter().any(|list| list.iter().eq(path.iter()))
 }
 
-/// The parameter's value if the text consists only of `${name}`.
+/// The parameter's name if the text consists only of `${name}`.
 fn whole(text: &str) -> Option<&str> {
     let name = text.strip_prefix("${")?.strip_suffix('}')?;
     (!name.contains('}')).then_some(name)
@@ -539,7 +542,7 @@ fn article(kind: &str) -> String {
     format!("{} {kind}", if an { "an" } else { "a" })
 }
 
-/// The table with positions counted from the start of all files.
+/// The table, with positions counted from the start of all files.
 fn shifted(table: DeTable<'_>, base: usize) -> DeTable<'_> {
     let place = |span: Span| span.start + base..span.end + base;
     table

@@ -1,7 +1,8 @@
 //! Whether the runs of several experiments can take turns (`brunt run --interleave`).
 //!
 //! The rule: each run needs a counterpart in every other experiment, and no experiment may change what another one
-//! measures. What can't be known before targets are opened, such as two names of one remote LUN, isn't found here.
+//! measures. What can't be known before targets are opened, such as two names for the same remote LUN, isn't detected
+//! here.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,18 +15,18 @@ use crate::host::HostName;
 /// Devices that only the process that opens them can see.
 const PRIVATE_SCHEMES: [&str; 2] = ["null:", "memory:"];
 
-/// One of several experiments.
+/// One of the experiments that should take turns.
 #[derive(Clone, Copy, Debug)]
 pub struct InterleavedExperiment<'a> {
-    /// Its file, for messages.
+    /// The path of its file, for messages.
     pub file: &'a Path,
     /// The experiment.
     pub experiment: &'a Experiment,
-    /// Its plan, which determines what is written.
+    /// Its plan, which determines which targets are written to.
     pub plan: &'a Plan,
 }
 
-/// Why experiments can't take turns. Files are those of the two experiments.
+/// Why experiments can't take turns. `first` and `second` are the files of the two experiments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} and {} cannot take turns: {conflict}", first.display(), second.display())]
 pub struct InterleaveError {
@@ -41,8 +42,8 @@ pub enum InterleaveConflict {
     /// Paired runs would send different requests.
     #[error("the first has seed {0} and the second {1}, so they would send different requests")]
     Seed(u64, u64),
-    /// Runs without a twin.
-    #[error("the first makes {0} runs of each point and the second {1}")]
+    /// The numbers of runs differ.
+    #[error("the first makes {0} runs of each point, the second {1}")]
     Repetitions(u32, u32),
     /// Different stopping rules.
     #[error("their 'precision', 'repetitions_max' or 'time_max' differs")]
@@ -50,13 +51,13 @@ pub enum InterleaveConflict {
     /// Different steps.
     #[error("they have different phases: '{0}' of the first, '{1}' of the second")]
     Phase(String, String),
-    /// A point without a twin.
+    /// A point without a counterpart.
     #[error(
         "only {} has the point '{label}'; give targets and workloads the same names in both files",
         file.display()
     )]
     Point {
-        /// Where it is.
+        /// The file of the experiment that has the point.
         file: PathBuf,
         /// The point.
         label: String,
@@ -67,20 +68,20 @@ pub enum InterleaveConflict {
          list the values of each axis in the same order"
     )]
     Order(String, String),
-    /// One changes what the other measures.
+    /// One experiment changes what the other measures.
     #[error(
         "target '{first}' of the first and target '{second}' of the second are the same storage ({place}), and at \
          least one of them is written to; measure different storage, or run one experiment after the other"
     )]
     Storage {
-        /// The first's target.
+        /// The first experiment's target.
         first: String,
         /// The second's.
         second: String,
-        /// Where it is.
+        /// The path or URL of the storage.
         place: String,
     },
-    /// Both create files in the same directory.
+    /// Both experiments create files in the same directory.
     #[error("both measure the file system in {}; use different file systems", .0.display())]
     Directory(PathBuf),
     /// Services that listen on the same port.
@@ -89,16 +90,16 @@ pub enum InterleaveConflict {
          write ready.port = 0 and use $BRUNT_PORT"
     )]
     Port {
-        /// The first's service.
+        /// The first experiment's service.
         first: String,
         /// The second's.
         second: String,
-        /// The host of both.
+        /// The host on which both listen.
         host: HostName,
         /// The port.
         port: u16,
     },
-    /// Inline bridges between the same interfaces.
+    /// Inline bridges on the same host that share an interface.
     #[error("both bridge interface {1} of host '{0}'")]
     Bridge(HostName, String),
 }
@@ -106,7 +107,7 @@ pub enum InterleaveConflict {
 /// Checks that the runs of these experiments can take turns.
 ///
 /// # Errors
-/// The first pair of experiments that can't, and why.
+/// Returns the first pair of experiments that can't take turns, and why.
 pub fn check_interleaved(all: &[InterleavedExperiment<'_>]) -> Result<(), Box<InterleaveError>> {
     for (index, second) in all.iter().enumerate() {
         for first in &all[..index] {
@@ -161,7 +162,7 @@ fn phases(a: &Experiment, b: &Experiment) -> Option<InterleaveConflict> {
         .map(|at| InterleaveConflict::Phase(name(a, at), name(b, at)))
 }
 
-/// A point that only one of them has, or that isn't paired with its counterpart.
+/// The first point that only one of the two experiments has, or that isn't paired with its counterpart.
 fn points(
     one: &InterleavedExperiment<'_>,
     other: &InterleavedExperiment<'_>,
@@ -205,7 +206,7 @@ fn storage(
     None
 }
 
-/// The targets with storage that other processes can reach, and where it is: the path of a file or device without
+/// The targets whose storage other processes can reach, each with its place: the path of a file or device without
 /// symbolic links, or a URL without its options.
 fn places(experiment: &Experiment) -> impl Iterator<Item = (&str, String)> {
     let far = experiment.served_remotely();
@@ -224,7 +225,7 @@ fn places(experiment: &Experiment) -> impl Iterator<Item = (&str, String)> {
             return Some((name.as_str(), format!("{place} on {host}")));
         }
         let path = place.strip_prefix("file:").unwrap_or(place);
-        // A file that will be created is known by its directory.
+        // A file that doesn't exist yet is identified by its directory and name.
         let created = || {
             let (folder, name) = (Path::new(path).parent()?, Path::new(path).file_name()?);
             let is_here = folder.as_os_str().is_empty();
@@ -355,7 +356,7 @@ mod tests {
         assert_eq!(found(&phases, &phases), None);
     }
 
-    /// A file by two paths is one place. Experiments that only read it take turns.
+    /// Two paths to the same file count as one place. Experiments that only read the file can take turns.
     #[test]
     fn no_experiment_changes_what_another_measures() {
         let folder = tempfile::tempdir().unwrap();
@@ -390,8 +391,8 @@ mod tests {
         );
     }
 
-    /// Services of two experiments listen on one host's ports, except in labs, which have their own
-    /// hosts.
+    /// Services of two experiments must not listen on the same port of a host, except in labs, where each experiment
+    /// has its own hosts.
     #[test]
     fn services_need_different_ports() {
         let with = |port: u16, lab: &str| {

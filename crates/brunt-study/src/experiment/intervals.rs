@@ -1,5 +1,5 @@
-//! Default intervals of reports and probes. Short runs are sampled more often than once a second, which would give only
-//! one or two figures over time.
+//! Default intervals of reports and probes. Short runs are sampled more often than once a second, because there would
+//! otherwise be only one or two figures over time.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use super::mistake::Source;
 use super::{Experiment, TogetherEntry};
 use crate::fault::FaultEntry;
 
-/// Intervals in a run of known length.
+/// Number of intervals in a run of known length, unless a limit applies.
 const LOOKS: u32 = 20;
-/// Shortest default interval: processor time is counted in ticks of up to 10 ms.
+/// Shortest default interval: CPU time is counted in ticks of up to 10 ms.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// Longest default interval, used in runs of at least `LOOKS` times its length.
+/// Longest default interval, used in runs of at least `LOOKS` times that length.
 const LONGEST: Duration = Duration::from_secs(1);
 
 impl Experiment {
-    /// Sets the intervals of reports and probes that the file leaves open, from the lengths of runs and the start and
-    /// end times of their faults.
+    /// Sets the intervals of reports and probes that the file leaves open, based on the lengths of runs and the start
+    /// and end times of their faults.
     pub(super) fn settle_intervals(&mut self, source: &Source<'_>) {
         let faults: Vec<Duration> = self.fault.iter().flat_map(edges).collect();
         let of_run = |time: Duration| Span(meeting(&faults, fitting(time)));
@@ -28,7 +28,7 @@ impl Experiment {
                 continue;
             };
             shortest = Some(shortest.map_or(time, |known| known.min(time)));
-            // Rounds of a steady state are counted in intervals.
+            // The rounds of a steady state are counted in intervals, so the default stays.
             if workload.stop.steady.is_none() && !source.has(&["workloads", name, "interval"]) {
                 workload.interval = of_run(time);
             }
@@ -39,11 +39,11 @@ impl Experiment {
         }
     }
 
-    /// Gives simultaneous jobs a common interval: the one that a job states; otherwise the shortest of theirs, reduced
-    /// where possible so that delayed jobs and faults start and end at its multiples.
+    /// Gives simultaneous jobs a common interval: the one that a job sets; otherwise the shortest of the jobs'
+    /// intervals, reduced where possible so that delayed jobs and faults start and end at its multiples.
     fn settle_together(&mut self, faults: &[Duration], source: &Source<'_>) {
         let is_stated = |name: &str| source.has(&["workloads", name, "interval"]);
-        // A workload may be in several groups, which then share one interval.
+        // A workload may be in several groups; all of these then share one interval.
         let groups: Vec<TogetherEntry> = self
             .workloads
             .groups()
@@ -78,7 +78,7 @@ impl Experiment {
     }
 }
 
-/// When a fault starts and ends, as far as that is within a run.
+/// When a fault starts and ends, as far as these times are known.
 fn edges(fault: &FaultEntry) -> impl Iterator<Item = Duration> + use<> {
     let (begin, end) = fault.common.times();
     begin.into_iter().chain(end)
@@ -109,7 +109,8 @@ fn fitting(time: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// Short runs have shorter intervals, long ones one second; an interval in the file is kept.
+    /// Short runs have shorter intervals, and long runs have one-second intervals; an interval set in the file is
+    /// kept.
     #[test]
     fn intervals_by_length() {
         let check = |workload: &str, probes: &str, expected: (&str, &str)| {
@@ -144,7 +145,7 @@ mod tests {
         );
     }
 
-    /// Faults start and end with intervals, unless that makes these too short.
+    /// Intervals are chosen so that faults start and end at their boundaries, unless that would make them too short.
     #[test]
     fn faults_begin_and_end_with_intervals() {
         let check = |time: &str, keys: &str, expected: &str| {
@@ -165,7 +166,7 @@ mod tests {
         check("6s", "at = \"2s\"\nfor = \"1001ms\"", "300ms");
     }
 
-    /// Simultaneous jobs have one interval, whatever their lengths and whichever of them states it.
+    /// Simultaneous jobs have one interval, whatever their lengths and whichever of them sets it.
     #[test]
     fn jobs_at_once_have_one_interval() {
         let check = |time: &str, stated: &str, delay: &str, expected: &str| {

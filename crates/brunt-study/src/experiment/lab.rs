@@ -41,23 +41,23 @@ pub struct LabEntry {
     /// instead, or as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostName>,
-    /// Host that runs the experiment, and the workers of workloads that name no hosts; default: the first.
+    /// The host that runs the experiment and the workers of workloads without `hosts`; default: the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<HostName>,
-    /// CPU cores, counted from 0, to which the processes of a host are pinned; default: all. Same as `cores` in
+    /// CPU cores, counted from 0, to which the processes of each host are pinned; default: all. Same as `cores` in
     /// `[hosts.NAME]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cores: BTreeMap<HostName, Vec<usize>>,
-    /// Time before each run in which no requests are issued, to count what links carry without load; default: none.
+    /// Time before each run in which no requests are sent, to count what links carry without load; default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Span>,
-    /// Links between two hosts, by a name of your choice. Hosts without a direct link reach each other over the
+    /// Links between two hosts each, by a name of your choice. Hosts without a direct link reach each other over the
     /// fewest links.
     #[serde(default)]
     pub links: BTreeMap<String, LinkEntry>,
 }
 
-/// What carries the packets of a link.
+/// What carries a link's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CarrierName {
@@ -84,7 +84,7 @@ impl CarrierName {
     }
 }
 
-/// Defines the keys of a link's settings, once for both directions and once for one of them.
+/// Defines the keys of a link's settings once, for the link and for the way back.
 macro_rules! settings_keys {
     ($($(#[$doc:meta])* $key:ident: $type:ty => $set:expr,)*) => {
         /// A link. Its settings apply to both directions.
@@ -93,22 +93,22 @@ macro_rules! settings_keys {
         pub struct LinkEntry {
             /// The two hosts that it connects.
             pub between: [HostName; 2],
-            /// Name of predefined settings, which other keys override: lan, paxson-wan, four-sites.
+            /// Name of predefined settings, which other keys override: lan, paxson-wan or four-sites.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub preset: Option<String>,
             /// Largest IP packet in bytes; default 1500; 9000 for jumbo frames.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub mtu: Option<u32>,
-            /// What carries its packets.
+            /// What carries the link's packets.
             #[serde(default)]
             pub carrier: CarrierName,
-            /// Settings that differ in the direction from the second host to the first.
+            /// Settings for the direction from the second host to the first, where they differ.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub back: Option<LinkBack>,
             $($(#[$doc])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $key: Option<$type>,)*
         }
 
-        /// Settings of a link or of one direction of it.
+        /// Settings of a link, or of one of its directions.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct LinkBack {
@@ -125,7 +125,7 @@ macro_rules! settings_keys {
             /// All keys.
             pub const KEYS: &[&str] = &[$(stringify!($key)),*];
 
-            /// Applies these keys on top of the settings.
+            /// Overrides the settings with the keys that are set here.
             pub fn apply_to(&self, settings: &mut Settings) {
                 $(if let Some(value) = &self.$key { ($set)(settings, value.clone()); })*
             }
@@ -138,14 +138,15 @@ settings_keys! {
     delay: Span => |settings: &mut Settings, value| settings.delay = value,
     /// Delay variation; `jitter_shape` defines its meaning.
     jitter: Span => |settings: &mut Settings, value| settings.jitter = value,
-    /// Meaning of `jitter`: uniform (delay ± jitter), normal (standard deviation), pareto (mean of the additional
+    /// Meaning of `jitter`: uniform (delay ± jitter), normal (standard deviation) or pareto (mean of the additional
     /// delay).
     jitter_shape: JitterShape => |settings: &mut Settings, value| settings.jitter_shape = value,
-    /// Delay variation from one of netem's tables, instead of `jitter_shape`: normal, pareto, paretonormal, or the
-    /// path of a .dist file. Scaled by `jitter`.
+    /// Delay variation according to one of netem's tables, instead of `jitter_shape`: normal, pareto, paretonormal,
+    /// or the path of a .dist file. `jitter` scales the table.
     distribution: Distribution => |settings: &mut Settings, value| settings.distribution = Some(value),
     /// Whether packets keep their order under jitter; default: true. A packet that would overtake another waits for
-    /// it, so the mean delay grows with the packet rate, which the results state. false keeps the mean as set.
+    /// it, so the mean delay grows with the packet rate; the results report by how much. With false, the mean stays
+    /// as set.
     keep_order: bool => |settings: &mut Settings, value| settings.keep_order = value,
     /// Share of packets lost, independently, such as 0.01 or "1%".
     #[serde(deserialize_with = "share::optional::loss")]
@@ -177,14 +178,14 @@ settings_keys! {
     reorder: f64 => |settings: &mut Settings, value| settings.reorder = value,
     /// How long reordered packets are held back; default 1 ms.
     reorder_by: Span => |settings: &mut Settings, value| settings.reorder_by = value,
-    /// Delay of the end of TCP connections (FIN); data is not delayed.
+    /// Additional delay for the end of TCP connections (FIN); data is not delayed.
     slow_close: Span => |settings: &mut Settings, value| settings.slow_close = value,
     /// Line rate in bits per second, counting all Ethernet overhead; default: unlimited.
     rate: BitRate => |settings: &mut Settings, value| settings.rate = Some(value),
-    /// Bytes that may wait in front of a line with a rate; more are dropped and counted. Default: the larger of 1 MiB
-    /// and what the line sends in twice its delay.
+    /// Maximum number of bytes queued at a rate-limited line; packets beyond it are dropped and counted. Default: the
+    /// larger of 1 MiB and what the line sends in twice its delay.
     queue: Size => |settings: &mut Settings, value| settings.queue = Some(value),
-    /// Additional limit of that queue in packets; default: none.
+    /// Additional limit for that queue, in packets; default: none.
     queue_packets: u32 => |settings: &mut Settings, value| settings.queue_packets = Some(value),
 }
 
@@ -205,11 +206,11 @@ impl LinkBack {
 }
 
 impl LinkEntry {
-    /// Reads the files of its distributions; relative paths are resolved in the `folder` of the key. Must be called
-    /// before its settings are checked.
+    /// Reads the files with the tables for its jitter; relative paths are resolved in the `folder` of the key. Must
+    /// be called before the settings are checked.
     ///
     /// # Errors
-    /// The key, below the link, whose file cannot be read or contains no table.
+    /// Returns the key, below the link, whose file cannot be read or contains no table.
     pub(super) fn read_files(
         &mut self,
         folder: &dyn Fn(&[&'static str]) -> PathBuf,
@@ -229,7 +230,7 @@ impl LinkEntry {
         Ok(())
     }
 
-    /// The link with another preset. Its own keys still apply on top.
+    /// Returns the link with another preset. The link's own keys still override it.
     pub(super) fn with_preset(&self, name: &str) -> LinkEntry {
         LinkEntry {
             preset: Some(name.to_string()),
@@ -300,8 +301,8 @@ link_loss = [0.0, 0.01]
 link_delay = ["1ms", "5ms"]
 "#;
 
-    /// A link starts from its preset; its own keys override that, the way back overrides both,
-    /// and a sweep overrides all.
+    /// A link starts from its preset; its own keys override the preset, the keys for the way back override both, and
+    /// a sweep overrides all.
     #[test]
     fn later_settings_override_earlier_ones() {
         let experiment = Experiment::parse("lab.toml", GOOD).unwrap();
@@ -329,8 +330,8 @@ link_delay = ["1ms", "5ms"]
         assert_eq!(back.rate, Some(BitRate(100_000_000)));
     }
 
-    /// Every share of a link can be a number or a percentage, also in bursts, faults and sweeps, and a mistake names the
-    /// key and both forms.
+    /// Every share of a link can be a number or a percentage, also in bursts, faults and sweeps, and the message
+    /// about a mistake names the key and both forms.
     #[test]
     fn shares_are_numbers_or_percentages() {
         // Long because it is one list of checks for each key.
@@ -425,8 +426,7 @@ link_delay = ["1ms", "5ms"]
         assert_mistake(&wrong, 16, "link_loss: 'some' is not a share");
     }
 
-    /// No share of a link or a fault is read by another parser: each has the schema of a share,
-    /// unlike other numbers.
+    /// No share of a link or a fault is parsed in another way: each has the schema of a share, unlike other numbers.
     #[test]
     fn no_key_of_a_link_or_fault_is_a_plain_fraction() {
         let schema = serde_json::to_value(Experiment::schema()).unwrap();
@@ -453,7 +453,8 @@ link_delay = ["1ms", "5ms"]
         assert!(schema["$defs"]["Share"].is_object() && schema["$defs"]["Bursts"].is_object());
     }
 
-    /// A table's file is resolved relative to the experiment's file, and a missing one is reported at its key's line.
+    /// A table's file is resolved relative to the experiment's file, and a missing one is reported at the line of its
+    /// key.
     #[test]
     fn tables_from_files() {
         let folder = tempfile::tempdir().unwrap();
@@ -474,7 +475,7 @@ link_delay = ["1ms", "5ms"]
             error.starts_with(&format!("{name}:10: ")) && error.contains("none.dist"),
             "{error}"
         );
-        // Also in a fault, and relative to the file that names it: here an included one.
+        // A fault's table is found as well, relative to the file that names it, which is an included one here.
         std::fs::create_dir(folder.path().join("parts")).unwrap();
         std::fs::write(folder.path().join("parts/near.dist"), "-4096 4096\n").unwrap();
         let fault =
@@ -485,7 +486,7 @@ link_delay = ["1ms", "5ms"]
             "include = \"parts/fault.toml\"\n{}{own}",
             GOOD.replacen("delay = \"10ms\"", "", 1)
         );
-        // One fault after the other: two at once are refused.
+        // The faults come one after the other, because two at once are refused.
         let text = text
             .replace("time = \"1s\"", "time = \"9s\"")
             .replace(&own, &format!("{own}at = \"3s\"\n"));
@@ -533,7 +534,7 @@ link_delay = ["1ms", "5ms"]
         assert_eq!(lab.cores[&server], [1]);
     }
 
-    /// Every mistake is reported at its line, before a namespace is created.
+    /// Every mistake is reported at its line, before a network namespace is created.
     #[test]
     fn mistakes_have_their_line() {
         let check = |from: &str, to: &str, line, said: &str| {

@@ -14,11 +14,11 @@ use crate::host::{HostName, Hosts};
 /// The MTUs of links in bytes: from the size that every host must accept (RFC 791) to jumbo frames.
 pub(super) const MTU: RangeInclusive<u32> = 576..=9000;
 
-/// Limits of the idle time before each run: in less time, a few packets would dominate the result.
+/// Limits of the idle time before each run: in a shorter time, a few packets would dominate the result.
 pub(super) const IDLE: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(600);
 
-/// What is wrong, at which key, and what would be correct.
+/// A mistake in a lab: what is wrong, at which key, and what would be correct.
 struct LabMistake<'a> {
     path: Vec<Cow<'a, str>>,
     what: String,
@@ -62,7 +62,7 @@ impl Experiment {
             .into_iter()
             .find(|axis| axis.starts_with("link_"));
         if !self.links.is_empty() {
-            // Those between other machines have their own checks.
+            // The swept links are between other machines and have their own checks.
             return Ok(());
         }
         let help = Some("add [lab] with hosts and links, or [links.NAME] between other machines");
@@ -93,7 +93,7 @@ impl Experiment {
                 }
                 Some(host) => {
                     let requesters = self.requesters(name);
-                    // Other machines reach each other; no route leads into the lab or out of it.
+                    // Other machines can reach each other, but no route leads into or out of the lab.
                     let is_apart = |requester: &&HostName| match hosts.is_remote(host) {
                         true => !hosts.is_remote(requester),
                         false => !lab.reaches(requester, host),
@@ -102,7 +102,7 @@ impl Experiment {
                         let what = format!("no route from {apart} to {host}");
                         let help = match hosts.is_remote(host) || hosts.is_remote(apart) {
                             true => {
-                                "hosts of the lab reach only each other: serve it where the workload's hosts are"
+                                "hosts of the lab can only reach each other: serve it where the workload's hosts are"
                             }
                             false => "add one under [lab.links]",
                         };
@@ -175,7 +175,7 @@ fn check_idle(lab: &LabEntry) -> Checked<'_> {
     match lab.idle {
         Some(idle) if !IDLE.contains(&idle.0) => wrong(
             &["lab", "idle"],
-            format!("idle for {idle}; write 100ms to 10min"),
+            format!("idle is {idle}; write 100ms to 10min"),
             Some("omit it, or write \"2s\""),
         ),
         _ => Ok(()),

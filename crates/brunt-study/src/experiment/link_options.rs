@@ -11,12 +11,12 @@ use serde::Deserialize;
 use super::LinkBack;
 use super::wording::reworded;
 
-/// The settings of both directions, and the options given for each.
+/// The settings of both directions, and the options given for each of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LinkOptions {
-    /// From the first end to the second, and back.
+    /// The settings from the first end to the second, and back.
     pub settings: [Settings; 2],
-    /// For each direction, its keys and values; of a repeated key the last value.
+    /// The keys and values given for each direction; if a key is repeated, its last value.
     set: [Vec<(String, String)>; 2],
 }
 
@@ -45,7 +45,7 @@ pub enum LinkOptionMistake {
     /// A table of delays that cannot be read.
     #[error(transparent)]
     Distribution(DistributionError),
-    /// A value out of range, or incompatible with the others.
+    /// A value that is out of range, or incompatible with other values.
     #[error(transparent)]
     Settings(SettingsError),
 }
@@ -62,7 +62,7 @@ impl LinkOptions {
     /// Parses options for both directions, then those for the way back, which override them.
     ///
     /// # Errors
-    /// The first option that is invalid, by itself or in combination.
+    /// Returns the first option that is invalid, by itself or in combination with others.
     pub fn parse(both: &[String], back: &[String]) -> Result<LinkOptions, LinkOptionError> {
         let mut all = LinkOptions::default();
         for option in both {
@@ -80,10 +80,10 @@ impl LinkOptions {
         Ok(all)
     }
 
-    /// The settings `before` of a link with these options applied to some of its directions.
+    /// Applies these options to some directions of a link that has the settings `before`.
     ///
     /// # Errors
-    /// The first option that is invalid, by itself or in combination.
+    /// Returns the first option that is invalid, by itself or in combination with others.
     pub fn over(
         options: &[String],
         before: &[Settings; 2],
@@ -108,7 +108,7 @@ impl LinkOptions {
     }
 
     /// Sets one option in both directions. Unlike [`LinkOptions::over`], this doesn't check whether the settings fit
-    /// together: others may follow.
+    /// together, because more options may follow.
     ///
     /// # Errors
     /// The option is invalid by itself.
@@ -122,7 +122,7 @@ impl LinkOptions {
         Ok(())
     }
 
-    /// The settings of each direction as text; empty if there are none.
+    /// The options of each direction as text; empty if there are none.
     pub fn texts(&self) -> [String; 2] {
         let said = |(key, value): &(String, String)| format!("{key} {value}");
         self.set
@@ -143,7 +143,7 @@ impl LinkOptions {
             let preset = preset(value).ok_or_else(|| wrong(LinkOptionMistake::Preset))?;
             self.settings[way] = (preset.settings)();
         } else {
-            // A value that isn't a TOML number, boolean or table is a string without its quotes.
+            // A value that isn't a TOML number, boolean or table is an unquoted string.
             let read = toml::from_str::<toml::Table>(&format!("value = {value}")).ok();
             let read = read
                 .and_then(|mut table| table.remove("value"))
@@ -166,7 +166,7 @@ impl LinkOptions {
     }
 }
 
-/// The error with the first of these options that sets its key.
+/// The error about these options, which names the first one that sets the offending key.
 fn blamed<'a>(
     error: SettingsError,
     mut options: impl Iterator<Item = &'a String>,
@@ -232,7 +232,7 @@ mod tests {
             "delay 5ms, loss 0, rate 100Mb/s, keep_order false, loss_bursts { to_bad = 0.1, to_good = 0.5 }",
         ];
         assert_eq!(options.texts(), said);
-        // On top of other settings, in one direction.
+        // Options override other settings in one direction.
         let plain = [there.clone(), there.clone()];
         let words = ["loss=1%", "rate=1Gb/s"].map(String::from);
         let [first, second] = LinkOptions::over(&words, &plain, [false, true]).unwrap();

@@ -1,6 +1,6 @@
-//! A mistake in an experiment file: its location and what would be correct.
+//! A mistake in an experiment file: where it is, and what would be correct.
 //!
-//! The rule: every message has a line, as close to the mistake as possible, and no secret of the file.
+//! The rule: every message has a line, as close to the mistake as possible, and contains no secret from the file.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -47,12 +47,12 @@ impl Diagnostic for FileError {
 }
 
 impl FileError {
-    /// The line number, from 1.
+    /// The line number, counting from 1.
     pub fn line(&self) -> usize {
         self.line
     }
 
-    /// The file with the mistake: the experiment's, or one that it includes.
+    /// The file with the mistake: the experiment's own, or one that it includes.
     pub fn file(&self) -> &str {
         self.source_code.name()
     }
@@ -63,12 +63,12 @@ impl FileError {
         self.places
     }
 
-    /// `file:line: what`, for terminals and logs without graphics.
+    /// Formats the mistake as `file:line: what`, for logs and for terminals without graphics.
     pub fn one_line(&self) -> String {
         format!("{}:{}: {}", self.source_code.name(), self.line(), self.what)
     }
 
-    /// The line and the one before, with the mistake underlined; `None` if the file has no such position.
+    /// The line and the previous one, with the mistake underlined; `None` if the file has no such position.
     pub fn excerpt(&self) -> Option<String> {
         let (span, text) = (self.span.as_ref()?, self.source_code.inner());
         let number = self.line();
@@ -104,10 +104,10 @@ impl FileError {
     }
 }
 
-/// Reads another file in the same format, such as a target's.
+/// Reads another file that contains TOML, such as a target's.
 ///
 /// # Errors
-/// The first mistake, with its position.
+/// Returns the file's first mistake, with its position.
 pub fn read_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Box<FileError>> {
     let mut source = Source::default();
     let base = source.add(name, text);
@@ -117,11 +117,11 @@ pub fn read_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Box<F
         .map_err(|error| source.unreadable(&error, None))
 }
 
-/// A mistake at the value that `path` leads to in such a file.
+/// Reports a mistake at the value that `path` leads to in a file read by [`read_toml`].
 pub fn mistake_in(name: &str, text: &str, path: &[&str], what: String) -> Box<FileError> {
     let mut source = Source::default();
     source.add(name, text);
-    // If the text can't be parsed, only the position of the mistake is missing.
+    // If the text can't be parsed, the mistake only lacks its position.
     source.unite(
         DeTable::parse(text)
             .map(toml::Spanned::into_inner)
@@ -146,9 +146,9 @@ struct File<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Adds a file; returns its start among all.
+    /// Adds a file; returns the offset of its text in the text of all files.
     pub(super) fn add(&mut self, name: &str, text: &'a str) -> usize {
-        // One byte between two files separates the end of one from the start of the next.
+        // One byte between two files, so that the end of a file differs from the start of the next one.
         let base = self
             .files
             .last()
@@ -166,7 +166,7 @@ impl<'a> Source<'a> {
         self.root = root;
     }
 
-    /// The merged content of the files, to be rearranged. Values keep their positions.
+    /// The merged content of the files, for changes. Values keep their positions.
     pub(super) fn root_mut(&mut self) -> &mut DeTable<'a> {
         &mut self.root
     }
@@ -188,7 +188,7 @@ impl<'a> Source<'a> {
         format!("{}:{}", file.name, line(file.text, at - file.base))
     }
 
-    /// A mistake at the value that `path` leads to, or at the closest key that exists.
+    /// Reports a mistake at the value that `path` leads to, or at the closest key that exists.
     pub(super) fn mistake(
         &self,
         path: &[&str],
@@ -198,7 +198,7 @@ impl<'a> Source<'a> {
         self.mistake_at(self.find(path), what, help)
     }
 
-    /// Whether the files have this key.
+    /// Whether the files contain this key.
     pub(super) fn has(&self, path: &[&str]) -> bool {
         self.find(path).is_some()
             && path
@@ -206,7 +206,7 @@ impl<'a> Source<'a> {
                 .is_none_or(|(_, above)| self.find(path) != self.find(above))
     }
 
-    /// A value that cannot be deserialized; `near` is its position if the parser gives none.
+    /// Reports a value that cannot be deserialized; `near` is its position if the parser gives none.
     pub(super) fn unreadable(
         &self,
         error: &toml::de::Error,
@@ -216,7 +216,7 @@ impl<'a> Source<'a> {
         self.mistake_at(error.span().or(near), what, help)
     }
 
-    /// A value that cannot be deserialized, reported at this position instead of the parser's.
+    /// Reports a value that cannot be deserialized, at this position instead of the parser's.
     pub(super) fn unreadable_at(
         &self,
         at: Range<usize>,
@@ -226,7 +226,7 @@ impl<'a> Source<'a> {
         self.mistake_at(Some(at), what, help)
     }
 
-    /// The parser's error about the file that starts at `base`.
+    /// Converts the parser's error about the file that starts at `base`.
     pub(super) fn unreadable_in(&self, base: usize, error: &toml::de::Error) -> Box<FileError> {
         let span = error
             .span()
@@ -289,13 +289,13 @@ impl<'a> Source<'a> {
             span = Some(key.span());
             match value.get_ref() {
                 DeValue::Table(inner) => table = inner,
-                // The next step is an index, from 0.
+                // The next step is an index into the list, counting from 0.
                 DeValue::Array(items) => {
                     let item = steps
                         .next()
                         .and_then(|step| items.get(step.parse::<usize>().ok()?));
                     span = Some(item.map_or(value.span(), |item| item.span()));
-                    // A key of a table in a list is more precise than the table.
+                    // If the item is a table, go on to its key, which is more precise.
                     match item.map(|item| item.get_ref()) {
                         Some(DeValue::Table(inner)) => table = inner,
                         _ => break,
@@ -346,7 +346,7 @@ pub(crate) mod tests {
         error
     }
 
-    /// Like `assert_mistake`, at the first line that begins with `begin`.
+    /// Asserts that an experiment is refused at the first line that begins with `begin`, with these words.
     pub(crate) fn assert_mistake_at(text: &str, begin: &str, said: &str) {
         let index = text
             .lines()

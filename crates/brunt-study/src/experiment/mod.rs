@@ -2,7 +2,8 @@
 //! describes it for editors.
 //!
 //! The rule: a mistake is reported with the file, the line and what would be correct; unknown keys are mistakes.
-//! Nothing is opened here: everything that can be checked without the devices is checked before any of them is touched.
+//! Nothing is opened here: everything that can be checked without the devices is checked before any of them is
+//! accessed.
 
 mod clients;
 mod defaults;
@@ -90,14 +91,14 @@ use crate::role::{self, Cast, PlannedRole};
 use brunt_probe::Probes;
 use brunt_profile::ProfileSettings;
 
-/// Maximum number of runs of an experiment: a sweep with more is probably a mistake.
+/// Maximum number of runs in an experiment: a larger sweep is probably a mistake.
 pub const RUNS_MAX: usize = 100_000;
 /// Maximum repetitions of a point.
 pub const REPETITIONS_MAX: u32 = 1000;
 /// Largest experiment file in bytes.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 
-/// Schemes of devices on TCP that take the option `congestion`.
+/// URL schemes of devices reached over TCP, which take the option `congestion`.
 const TCP_SCHEMES: [&str; 5] = ["iscsi://", "tcp://", "nbd://", "nbds://", "nfs://"];
 
 /// An experiment as written. Serializing it omits workloads that are written in their own tables: use
@@ -105,84 +106,84 @@ const TCP_SCHEMES: [&str; 5] = ["iscsi://", "tcp://", "nbd://", "nbds://", "nfs:
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// Files to include, with parameters: for hosts, stores or faults that several experiments share. The results
-    /// keep the expanded experiment.
+    /// Files to include, with parameters: for example hosts, stores or faults that several experiments share. The
+    /// results keep the expanded experiment.
     #[serde(default, skip_serializing)]
     pub include: Option<Includes>,
-    /// Name, shown in reports.
+    /// Name of the experiment, shown in reports.
     pub name: String,
     /// Purpose of the experiment, in a sentence or two.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Version of Brunt that the experiment was written for, of those that changed defaults. Notes say which defaults
-    /// have changed since; without this key, since the first version.
+    /// The version of Brunt for whose defaults the experiment was written; only versions that changed defaults are
+    /// valid. Notes say which defaults have changed since that version, or without this key since the first version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_for: Option<DefaultsVersion>,
     /// Seed from which the order of runs and every request are derived.
     #[serde(default = "one")]
     pub seed: u64,
-    /// Runs of each point. `brunt compare` gives no verdict with fewer than four runs per side.
+    /// Number of runs of each point. `brunt compare` gives no verdict with fewer than four runs per side.
     #[serde(default = "five")]
     pub repetitions: u32,
     /// Target precision: repeats each point beyond `repetitions` until half of its 95 % confidence interval is at
-    /// most this share of the mean (of the rate, or of the mean response time in an open loop). Makes at least seven
-    /// runs.
+    /// most this share of the mean (of the rate, or in an open loop of the mean response time). At least seven runs
+    /// are made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
-    /// With `precision`: maximum runs of a point; default 30, or 1000 with `time_max`.
+    /// With `precision`: maximum number of runs of a point; default 30, or 1000 with `time_max`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repetitions_max: Option<u32>,
     /// With `precision`: starts no further round of runs after this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_max: Option<Span>,
-    /// Percentiles of response times that the table, `summary.json` and the page show and `brunt compare` compares; default:
-    /// `[50, 99, 99.9]`. A figure is absent where there are too few requests for it.
+    /// Percentiles of response times that the table, `summary.json` and the page show and `brunt compare` compares;
+    /// default: `[50, 99, 99.9]`. A percentile is omitted where there are too few requests for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percentiles: Option<Percentiles>,
-    /// TCP congestion control, such as cubic or reno, of every connection in the lab; without a
-    /// lab, of connections to targets that are served or opened by iscsi, nbd, nfs or tcp URLs.
-    /// Default: the kernel's choice.
+    /// TCP congestion control, such as cubic or reno, for every connection in the lab; without a lab, for connections
+    /// to targets that are served or opened by iscsi, nbd, nfs or tcp URLs. Default: the kernel's choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub congestion: Option<Congestion>,
-    /// URLs of devices that may be overwritten although they hold data that is recognised: a file system, a partition
-    /// table, a member of a RAID or another signature that wipefs knows.
+    /// URLs of devices that may be overwritten although they hold recognized data: a file system, a partition table,
+    /// a RAID member or another signature that wipefs knows.
     #[serde(default)]
     pub allow_overwrite: Vec<String>,
     /// Targets to measure, by a name of your choice.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub targets: BTreeMap<String, Target>,
-    /// Workloads, by a name of your choice. Each workload runs against each target, unless its `kind` is that of a table
-    /// below, such as `filesystems`: `[filesystems.NAME]` is the same as `[workloads.NAME]` with `kind = "file"`.
+    /// Workloads, by a name of your choice. Each workload runs against each target, unless its `kind` has a table of
+    /// its own below, such as `filesystems`: `[filesystems.NAME]` is the same as `[workloads.NAME]` with `kind =
+    /// "file"`.
     #[serde(default, skip_serializing_if = "workloads::none_on_targets")]
     pub workloads: Workloads,
-    /// Settings of hosts, by name. Shares its names with `lab.hosts`; `local` is the machine that runs the
+    /// Settings of hosts, by name. Names are shared with `lab.hosts`; `local` is the machine that runs the
     /// experiment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<HostName, HostSettings>,
-    /// When a host that runs workloads is lost: `abort` (default) ends the experiment; `continue`
-    /// keeps the other hosts running and marks each run that lacks a host, which is then excluded
-    /// from means. Results measured so far are kept either way.
+    /// What to do when a host that runs workloads is lost: `abort` (default) ends the experiment; `continue` keeps
+    /// the other hosts running and marks each run that lacks a host, which is then excluded from means. Results
+    /// measured so far are kept in both cases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_host_failure: Option<OnHostFailure>,
     /// A host that runs workloads is considered lost if it does not answer for this long; default:
     /// 1.5s. Increase it if the hosts' CPUs are saturated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_silence: Option<Span>,
-    /// Time before each run in which no requests are issued, to count what the `interfaces` of hosts carry without load;
-    /// default: 1s if a host has `interfaces`. `0s` switches it off.
+    /// Time before each run in which no requests are sent, to count what the `interfaces` of hosts carry without
+    /// load; default: 1s if a host has `interfaces`. `0s` switches it off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_idle: Option<Span>,
     /// Emulated network of hosts and links on which the experiment runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lab: Option<LabEntry>,
-    /// Links between other machines, by a name of your choice: the mechanism that applies their delay, loss and rate,
-    /// and the hosts that prove it. `link_delay`, `link_loss` and `link_rate` of a sweep vary them like the links of a
+    /// Links between other machines, by a name of your choice: what applies their delay, loss and rate, and the hosts
+    /// that prove these settings. In a sweep, `link_delay`, `link_loss` and `link_rate` vary them like the links of a
     /// lab.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, HostLinkEntry>,
-    /// Programs that are not part of Brunt, such as storage servers, which the experiment starts before it opens targets
-    /// and ends after its last run, by a name of your choice.
+    /// Programs that are not part of Brunt, such as storage servers, by a name of your choice; the experiment starts
+    /// them before it opens targets and ends them after its last run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, ServiceEntry>,
     /// Parameters to vary over all workloads: every combination of values is a point.
@@ -202,26 +203,25 @@ pub struct Experiment {
         serialize_with = "serialize_written"
     )]
     pub fault: Vec<FaultEntry>,
-    /// How often the failures that the faults represent occur, for expected figures over years
-    /// (docs/results.md).
+    /// How often the failures emulated by the faults occur, to compute expected figures over years (docs/results.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub performability: Option<PerformabilityEntry>,
-    /// Steps of every repetition that run in order, such as filling, preconditioning and measuring. Without them, all
-    /// points of a repetition run in random order.
+    /// Steps of every repetition that run in order, such as filling, preconditioning and measuring. Without phases,
+    /// all points of a repetition run in random order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phase: Vec<PhaseEntry>,
-    /// Thresholds for the figures. `brunt run` exits with 1 if one is missed.
+    /// Thresholds for figures. `brunt run` exits with 1 if a threshold is missed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub require: Vec<Requirement>,
 }
 
 impl Experiment {
-    /// The URL that opens a target. If the experiment serves it, `address` is where its role listens.
+    /// The URL to open a target with. If the experiment serves the target, `address` is where its role listens.
     pub fn url_of(&self, target: &Target, address: Option<SocketAddr>) -> String {
         let url = address.map_or_else(|| target.url.clone(), |address| target.url_at(address));
         let ours = TCP_SCHEMES.iter().any(|scheme| url.starts_with(scheme));
         match self.congestion {
-            // In a lab, routes set it instead.
+            // In a lab, the routes set the congestion control instead.
             Some(congestion) if self.lab.is_none() && ours && !url.contains("congestion=") => {
                 let join = if url.contains('?') { '&' } else { '?' };
                 format!("{url}{join}congestion={congestion}")
@@ -230,7 +230,7 @@ impl Experiment {
         }
     }
 
-    /// What a target serves: its `serve` key, with a fault layer if one of its faults needs it. `None` for a target
+    /// What a target serves: its `serve` key, plus a fault layer if one of its faults needs it. `None` for a target
     /// with a URL.
     pub fn served(&self, name: &str) -> Option<Serve> {
         let target = self.targets.get(name)?;
@@ -249,14 +249,14 @@ impl Experiment {
         role::serving_arguments(self.serving_congestion())
     }
 
-    /// The congestion control of targets, unless the lab's routes set it.
+    /// The congestion control for serving targets, unless the lab's routes set it.
     pub fn serving_congestion(&self) -> Option<String> {
         self.congestion
             .filter(|_| self.lab.is_none())
             .map(|congestion| congestion.to_string())
     }
 
-    /// Warnings about link settings that probably won't have the intended effect; each once.
+    /// Warnings about link settings that probably won't have the intended effect, without duplicates.
     pub fn link_warnings(&self) -> Vec<String> {
         let mut warnings = BTreeSet::new();
         for (link, settings) in self.points().iter().flat_map(|point| &point.links) {
@@ -268,7 +268,7 @@ impl Experiment {
         warnings.into_iter().collect()
     }
 
-    /// The roles that the experiment will have.
+    /// The roles that the experiment starts.
     pub fn roles(&self) -> Vec<PlannedRole> {
         role::planned(self)
     }
@@ -276,7 +276,7 @@ impl Experiment {
     /// The experiment's hosts, for lookups.
     ///
     /// # Errors
-    /// Two hosts share a name, or a host can't be located; a file that was read has no such
+    /// Two hosts share a name, or a host can't be located; an experiment that was read from a file has no such
     /// mistake.
     pub fn hosts(&self) -> Result<Hosts, HostMistake> {
         Hosts::of(&self.hosts, self.lab.as_ref())
@@ -292,7 +292,7 @@ impl Experiment {
         Ok(table)
     }
 
-    /// The experiment as one file, with all defaults; the tables of other kinds of load come last.
+    /// The experiment as one file, with all defaults; the tables of load kinds come last.
     pub fn written_out(&self) -> String {
         let can_be = "what was read from such a file can be written to one";
         let text = toml::to_string_pretty(self).expect(can_be);
@@ -367,7 +367,7 @@ block_size = ["4k", "64k"]
 queue_depth = [1, 8, 32]
 "#;
 
-    /// A sweep is every combination, each repeated, in interleaved order.
+    /// A sweep covers every combination of values, each repeated, in interleaved order.
     #[test]
     fn a_sweep_is_every_combination() {
         let experiment = Experiment::parse("good.toml", GOOD).unwrap();
@@ -389,7 +389,8 @@ queue_depth = [1, 8, 32]
         assert_eq!(plan.runs, experiment.plan().runs);
     }
 
-    /// The minimum duration has idle time and a rate search's trials for each run, and a depth search's for each point.
+    /// The minimum duration includes idle time and a rate search's trials for each run, and a depth search's trials
+    /// for each point.
     #[test]
     fn the_minimum_duration_has_all_parts() {
         let least = |lab: &str, workload: &str| {
@@ -405,12 +406,12 @@ queue_depth = [1, 8, 32]
         assert_eq!(least("", ""), 3 * 2000);
         assert_eq!(least("", "ramp_up = { time = \"1s\" }"), 3 * 3000);
         assert_eq!(least("idle = \"500ms\"", ""), 3 * 2500);
-        // Three trials with their ramp-up, before the first of all runs.
+        // The depth search makes three trials, each with a ramp-up, before the first of the runs.
         let depth = "depth_search = { max = 64, time = \"1s\" }";
         assert_eq!(least("", depth), 3 * 2000 + 3 * 1500);
         let ramp_up = "\nramp_up = { time = \"1s\" }";
         assert_eq!(least("", &format!("{depth}{ramp_up}")), 3 * 3000 + 3 * 2000);
-        // One rate that is too high, half of it, and two bisections.
+        // The rate search tries a rate that is too high, half of it, and two bisections.
         let search =
             "arrival = { kind = \"search\", percentile = 99, limit = \"5ms\", tolerance = 0.2 }";
         assert_eq!(least("", search), 3 * 4 * 2000);
@@ -502,7 +503,7 @@ queue_depth = [1, 8, 32]
         check("url = \"null:1GiB\"", only, 10, "no workload named mixt");
     }
 
-    /// Each phase of a file system is a point, with or without points of targets; it is not swept.
+    /// Each phase of a file system is a point, with or without points of targets; sweeps don't vary it.
     #[test]
     fn phases_are_points() {
         let folder =
@@ -570,7 +571,7 @@ queue_depth = [1, 8, 32]
         );
     }
 
-    /// Without a lab, each network URL and each server gets the congestion control; in a lab, its routes do.
+    /// Without a lab, each network URL and each server gets the congestion control; in a lab, the routes get it.
     #[test]
     fn congestion_reaches_every_socket() {
         let text = format!("congestion = \"reno\"{GOOD}");
@@ -600,7 +601,7 @@ queue_depth = [1, 8, 32]
         assert!(experiment.serving_arguments().is_empty());
     }
 
-    /// The schema has every key, and forbids others.
+    /// The schema has every key, and forbids all others.
     #[test]
     fn schema_is_strict() {
         let schema = serde_json::to_string(&Experiment::schema()).unwrap();

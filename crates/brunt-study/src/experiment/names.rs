@@ -1,4 +1,5 @@
-//! Checks the names in experiment files, which appear in tables, progress lines and logs. Part of the check of a file.
+//! Checks the names in experiment files, which appear in tables, progress lines and logs. This is part of checking a
+//! file.
 //!
 //! The rule: a name is one line and is displayed in the order in which it is written.
 
@@ -33,7 +34,7 @@ impl Experiment {
             None => Ok(()),
             Some((path, name)) => {
                 let what = format!(
-                    "{name:?} has characters that end a line or change the direction of text"
+                    "{name:?} contains characters that end a line or change the direction of text"
                 );
                 Err(source.mistake(&path, what, Some("leave them out".into())))
             }

@@ -1,11 +1,11 @@
-//! Finds the normal point of a point with faults: the same load on a target that is defined in the same way, in runs without
-//! faults. Called once, at the start of a study.
+//! Finds the normal point for a point with faults: the same load on a target that is defined in the same way, in runs
+//! without faults. Called once, at the start of a study.
 
 use super::{Experiment, Plan, Point, Target};
 use crate::fault::FaultEntry;
 
 impl Point {
-    /// Whether a fault is injected into its runs.
+    /// Whether this fault is injected into the point's runs.
     pub fn has_fault(&self, fault: &FaultEntry) -> bool {
         let target = &fault.common.target;
         target.is_empty() || self.is_on(target)
@@ -13,7 +13,7 @@ impl Point {
 }
 
 impl Experiment {
-    /// Label of the normal point of `point`; `None` if no fault affects it, or if there is no such point.
+    /// Label of the normal point for `point`; `None` if no fault affects `point`, or if there is no such point.
     pub fn normal_point(&self, point: &Point, plan: &Plan) -> Option<String> {
         if !self.has_faults(point) || point.part_of.is_some() {
             return None;
@@ -29,13 +29,13 @@ impl Experiment {
         Some(normal.label.clone())
     }
 
-    /// Whether a fault is injected into the runs of a point.
+    /// Whether any fault is injected into a point's runs.
     fn has_faults(&self, point: &Point) -> bool {
         let mut faults = self.fault.iter();
         faults.any(|fault| point.has_fault(fault))
     }
 
-    /// The target of a point, without the workloads that it lists.
+    /// The definition of a point's target, without its list of workloads.
     fn definition(&self, point: &Point) -> Option<Target> {
         let target = self.targets.get(&point.target)?;
         Some(Target {

@@ -1,6 +1,6 @@
-//! Per-client targets, such as the disk images of virtual machines on one store: `{client}` in a target's `url` is the
-//! name of the host that opens it. In the results this is one target; the figures of its clients are kept apart like
-//! those of any hosts.
+//! Per-client targets, such as the disk images of virtual machines on one store: `{client}` in a target's `url` is
+//! the name of the host that opens it. In the results this is one target; the figures of its clients are kept apart,
+//! as for any hosts.
 //!
 //! ```toml
 //! [targets.images]
@@ -9,7 +9,7 @@
 //! hosts = ["client-1", "client-2"]     # nbd://server/client-1 and nbd://server/client-2
 //! ```
 //!
-//! The rule: only hosts that a workload names open such a target, and workers of other hosts don't use it.
+//! The rule: only hosts that a workload names open such a target, and workers on other hosts don't use it.
 
 use brunt_load::Workload;
 use brunt_load::block::workload::VerifySettings;
@@ -20,7 +20,8 @@ use super::{Experiment, Target};
 use crate::host::HostName;
 
 impl Experiment {
-    /// A target as each of its clients opens it; for a shared target, one entry without a name.
+    /// A target as each of its clients opens it, with the client's name; for a shared target, a single entry without
+    /// a name.
     pub fn as_opened(&self, name: &str) -> Vec<(Option<HostName>, Target)> {
         let target = &self.targets[name];
         if !target.is_each_clients_own() {
@@ -33,7 +34,7 @@ impl Experiment {
         self.requesters(name).into_iter().map(own).collect()
     }
 
-    /// Checks that the loads of per-client targets can run on them.
+    /// Checks that the loads of per-client targets can use them.
     pub(super) fn check_own_targets(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, _) in self
             .targets
@@ -42,7 +43,9 @@ impl Experiment {
         {
             for (workload_name, workload) in self.loads_on(name) {
                 if let Some((what, help)) = unfit(workload_name, workload) {
-                    let what = format!("target {name}: {CLIENT_PLACE} in url, but workload {what}");
+                    let what = format!(
+                        "target {name}: its url contains {CLIENT_PLACE}, but workload {what}"
+                    );
                     return Err(source.mistake(&["targets", name, "url"], what, Some(help)));
                 }
             }
@@ -51,7 +54,7 @@ impl Experiment {
     }
 }
 
-/// Why a workload cannot run on them, and what would be correct.
+/// Why a workload cannot use per-client targets, and what would be correct.
 fn unfit(name: &str, workload: &Workload) -> Option<(String, String)> {
     if workload.hosts.is_empty() {
         let help = format!("write hosts = [\"client-1\", \"client-2\"] under [workloads.{name}]");
@@ -111,7 +114,8 @@ stop = { time = "1s" }
 clients = [1, 2]
 "#;
 
-    /// Results show a single target, so that a client running alone can be compared with the same client among others.
+    /// Results show a per-client target as one, so that a client running alone can be compared with the same client
+    /// among others.
     #[test]
     fn each_client_opens_its_own() {
         let experiment = Experiment::parse("x.toml", TEXT)

@@ -1,4 +1,4 @@
-//! Reads an experiment file with what it includes, and checks it.
+//! Reads an experiment file and everything that it includes, and checks it.
 //!
 //! The rule: the first mistake is reported, and everything that can be checked without the devices is checked before any
 //! of them is opened.
@@ -14,11 +14,11 @@ use super::{Experiment, REPETITIONS_MAX, Target, fault, hosts, include, workload
 use crate::fault::FileMistake;
 
 impl Experiment {
-    /// Reads a file's text and what it includes, and checks everything that can be checked without its devices. `name`
+    /// Reads a file and everything that it includes, and checks all that can be checked without its devices. `name`
     /// is the file's path: included files are resolved relative to it.
     ///
     /// # Errors
-    /// The first mistake, with its position.
+    /// Returns the first mistake, with its position.
     pub fn parse(name: &str, text: &str) -> Result<Experiment, Box<FileError>> {
         Experiment::parse_with(name, text, &include::load)
     }
@@ -50,7 +50,7 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// Reads the tables that links and their faults name, each relative to the file that names it.
+    /// Reads the jitter tables of links and of link faults; paths are relative to the file that contains them.
     fn read_files(&mut self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (link, entry) in self.lab.iter_mut().flat_map(|lab| &mut lab.links) {
             let whole = |key: &[&'static str]| [&["lab", "links", link.as_str()], key].concat();
@@ -112,7 +112,7 @@ impl Experiment {
         self.check_swept_host_links(source)
     }
 
-    /// Checks that there is something to measure, and the number of repetitions.
+    /// Checks that there is something to measure, and that the number of repetitions is valid.
     fn check_basics(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let is_empty = workloads::none_on_targets(&self.workloads);
         let blocks = !self.targets.is_empty() || !is_empty || self.workloads.own().next().is_none();
@@ -121,7 +121,7 @@ impl Experiment {
             return Err(source.mistake(&["targets"], "there are no targets".into(), Some(help)));
         }
         if blocks && is_empty {
-            let what = "no workload makes requests to the targets".to_string();
+            let what = "no workload sends requests to the targets".to_string();
             let help = "add one, such as\n[workloads.random-read]\nstop = { time = \"10s\" }";
             return Err(source.mistake(&["workloads"], what, Some(help.to_string())));
         }
@@ -182,7 +182,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks that the kernel supports the congestion control. In a lab, every user may use any that the kernel has.
+    /// Checks that the kernel supports the congestion control. In a lab, every user may use any algorithm that the
+    /// kernel has.
     fn check_congestion(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let Some(congestion) = self.congestion else {
             return Ok(());
@@ -199,7 +200,8 @@ impl Experiment {
     }
 }
 
-/// The first key of the file itself that is unknown. The deserializer is unaware of the tables of load kinds.
+/// The first unknown key at the top level of the file. The deserializer doesn't know the tables of load kinds, so it
+/// can't find unknown ones.
 fn unknown_table(source: &Source<'_>) -> Option<Box<FileError>> {
     let schema = Experiment::schema();
     let known = schema.get("properties")?.as_object()?;
@@ -218,7 +220,7 @@ mod tests {
     const PROFILED: &str = "name = \"x\"\n[targets.t]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { time = \"1s\" }\n\
                             [profile]\n";
 
-    /// An empty table switches the profile on; its rate has limits.
+    /// An empty table switches the profile on; its sampling rate has limits.
     #[test]
     fn the_rate_of_a_profile_has_limits() {
         let hz = |text: &str| {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Experiment;
 
-/// Maximum number: each is a column of every table.
+/// Maximum number of percentiles: each is a column in every table.
 const PERCENTILES_MAX: usize = 10;
 
 /// Percentiles in ascending order, written as numbers: `[50, 99, 99.9]`.
@@ -21,7 +21,7 @@ pub enum PercentilesError {
     /// A value isn't a percentile.
     #[error("percentiles: {0}")]
     Percentile(#[from] PercentileError),
-    /// The list has none, or too many.
+    /// The list is empty or too long.
     #[error("percentiles has {0} values; write 1 to {PERCENTILES_MAX}, such as [50, 99, 99.9]")]
     Number(usize),
     /// A value is repeated.
@@ -30,10 +30,10 @@ pub enum PercentilesError {
 }
 
 impl Percentiles {
-    /// These percentiles, sorted.
+    /// Sorts these percentiles.
     ///
     /// # Errors
-    /// If there are none or too many, or one is repeated.
+    /// There are none or too many, or one is repeated.
     pub fn new(mut all: Vec<Percentile>) -> Result<Percentiles, PercentilesError> {
         if !(1..=PERCENTILES_MAX).contains(&all.len()) {
             return Err(PercentilesError::Number(all.len()));
@@ -46,7 +46,7 @@ impl Percentiles {
     }
 }
 
-/// Serialized as users write it: 50 stays an integer.
+/// Serialized as users write them: 50 stays an integer.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Number {
@@ -99,7 +99,7 @@ impl Experiment {
         self.percentiles.as_ref().map_or(&[], |chosen| &chosen.0)
     }
 
-    /// The percentiles to keep of each run: those chosen, and those that requirements name.
+    /// The percentiles to keep for each run: those that the experiment chose, and those that requirements name.
     pub fn kept_percentiles(&self) -> Vec<Percentile> {
         let required = self.require.iter().filter_map(|one| one.percentile());
         let mut kept: Vec<Percentile> = self.chosen_percentiles().to_vec();

@@ -1,5 +1,5 @@
-//! `[performability]`: which faults emulate failures of which components, and how often those fail. Computes nothing:
-//! [`brunt_result::performability`] weights what was measured.
+//! `[performability]`: which faults emulate failures of which components, and how often the components fail. Nothing
+//! is computed here: [`brunt_result::performability`] weights what was measured.
 //!
 //! ```toml
 //! [performability]
@@ -21,31 +21,31 @@ use super::mistake::{FileError, Source};
 use super::{Experiment, Point};
 use crate::fault::FaultEntry;
 
-/// Maximum number of states of a system: a table with more is not read.
+/// Maximum number of a system's states: a longer table would be unreadable.
 pub const STATES_MAX: usize = 256;
-/// Maximum number of units of a component.
+/// Maximum number of a component's units.
 pub const UNITS_MAX: u32 = 100_000;
 
-/// Expected service of the system over a long time of failures and repairs.
+/// The service to expect from the system over a long time of failures and repairs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PerformabilityEntry {
-    /// Service that counts as available, such as `iops above 5000`, `p99 below 5ms` or `failed below 1%`: the share of time with
-    /// it is reported.
+    /// Service that counts as available, such as `iops above 5000`, `p99 below 5ms` or `failed below 1%`: the share
+    /// of time with such service is reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<ServiceLevel>,
     /// Components that fail and are repaired independently of each other, by a name of your choice.
     pub components: BTreeMap<String, ComponentEntry>,
 }
 
-/// A component of the system, or several identical ones.
+/// A component of the system, or several identical units of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ComponentEntry {
-    /// Names of the faults that emulate its failures: the first for one failed unit, the first two at once for two
-    /// failed units, and so on.
+    /// Names of the faults that emulate its failures: the first fault alone for one failed unit, the first two
+    /// together for two failed units, and so on.
     pub faults: Vec<String>,
-    /// How many such units the system has.
+    /// Number of these units in the system.
     #[serde(default = "one_unit")]
     pub units: u32,
     /// Mean time to failure of a working unit. Times to failure and repair times are assumed to be
@@ -53,7 +53,7 @@ pub struct ComponentEntry {
     pub mttf: Span,
     /// Mean time to repair a unit, from its failure until the service is normal again.
     pub mttr: Span,
-    /// How many units are repaired at the same time; default: all that have failed.
+    /// How many units are repaired at the same time; default: all failed units.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repairs_at_once: Option<u32>,
 }
@@ -78,10 +78,10 @@ impl ComponentEntry {
         }
         if faults > self.units as usize {
             let what = format!(
-                "{faults} faults emulate {faults} failed units, but it has {}",
+                "{faults} faults emulate {faults} failed units, but the component has {}",
                 self.units
             );
-            let help = "make it several components, or write units".to_string();
+            let help = "make it several components, or set units".to_string();
             return Err(("faults", what, Some(help)));
         }
         for (key, time, example) in [("mttf", self.mttf, "30d"), ("mttr", self.mttr, "4h")] {
@@ -117,7 +117,8 @@ impl ComponentEntry {
         }
     }
 
-    /// Number of its states: each number of failed units that has faults, and more.
+    /// The number of its states: each number of failed units that has faults (or none failed), and one for all larger
+    /// numbers.
     fn states(&self) -> usize {
         (self.faults.len() + 2).min(self.units as usize + 1)
     }
@@ -146,16 +147,17 @@ impl Experiment {
             states = states.saturating_mul(component.states());
         }
         if states > STATES_MAX {
-            let what =
-                format!("the components have {states} states together; at most {STATES_MAX}");
-            let help = "leave out components, or name fewer faults of each".to_string();
+            let what = format!(
+                "the components have {states} states in total; at most {STATES_MAX} are allowed"
+            );
+            let help = "leave out components, or name fewer faults for each".to_string();
             return Err(source.mistake(&["performability", "components"], what, Some(help)));
         }
         Ok(())
     }
 
-    /// Checks that each fault exists, emulates failures of only one component, begins during runs, and that all of them
-    /// occur in the same runs.
+    /// Checks that each fault exists, emulates failures of only one component and begins during runs, and that all of
+    /// them occur in the same runs.
     fn check_component_faults<'a>(
         &self,
         component: &'a ComponentEntry,
@@ -168,7 +170,7 @@ impl Experiment {
                 let is_recurring = |fault: &FaultEntry| fault.name() == *name;
                 if self.fault.iter().any(is_recurring) {
                     let what = format!("fault '{name}' occurs several times in a run");
-                    let help = "name a fault that occurs once, long enough for its figures";
+                    let help = "name a fault that occurs only once, long enough for its figures";
                     return Err(("faults", what, Some(help.into())));
                 }
                 let known: Vec<String> = self.fault.iter().map(FaultEntry::label).collect();
@@ -185,7 +187,7 @@ impl Experiment {
             }
             if entries.iter().any(|fault| fault.common.at.is_none()) {
                 let what = format!(
-                    "fault '{name}' lasts for whole runs, so there is no normal state to compare"
+                    "fault '{name}' lasts for whole runs, so there is no normal state to compare with"
                 );
                 let help = "write at for the fault, so that the normal state is measured before it";
                 return Err(("faults", what, Some(help.into())));
@@ -194,10 +196,11 @@ impl Experiment {
                 fault.common.target == *target.unwrap_or(first.common.target.as_str())
             };
             if !entries.iter().all(same) {
-                let what =
-                    format!("fault '{name}' affects different runs than the faults before it");
+                let what = format!(
+                    "fault '{name}' affects different runs than the faults of the components before it"
+                );
                 let help =
-                    "write the same target for all faults of a component, or none".to_string();
+                    "write the same target for the faults of all components, or none".to_string();
                 return Err(("faults", what, Some(help)));
             }
             target = Some(&first.common.target);
@@ -209,7 +212,8 @@ impl Experiment {
         self.fault.iter().filter(move |fault| fault.label() == name)
     }
 
-    /// The system as a point's runs represent it: the components whose faults they contain. `None` without any.
+    /// The system as represented by a point's runs: the components whose faults they contain. `None` if there are
+    /// none.
     pub fn failing_system(&self, point: &Point) -> Option<FailingSystem> {
         let entry = self.performability.as_ref()?;
         let occurs = |name: &String| {

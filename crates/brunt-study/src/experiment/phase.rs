@@ -12,7 +12,7 @@
 //! wait_for = { command = ["./healthy.sh"] }
 //! ```
 //!
-//! The rule: if there are phases, every workload is in exactly one of them; otherwise its place would be a guess.
+//! The rule: if there are phases, every workload is in exactly one of them; its place would otherwise be a guess.
 
 use brunt_core::Span;
 use brunt_load::Workload;
@@ -30,12 +30,13 @@ const PHASES_MAX: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PhaseEntry {
-    /// Name in plans and messages; default: its workloads.
+    /// Name in plans and messages; default: the names of its workloads.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Names of the workloads, groups of `together` and file systems that run in it, in random order.
     pub workloads: Vec<String>,
-    /// Only before the first repetition: for preparation. Its points have one run, and no sweep varies them.
+    /// Whether the phase only takes place before the first repetition, as a preparation. Its points have one run
+    /// each, and no sweep varies them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub once: bool,
     /// Condition to wait for before the phase begins.
@@ -47,7 +48,8 @@ pub struct PhaseEntry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WaitFor {
-    /// Command that exits with 0 once the condition holds. It runs on this machine, or in a lab on the worker's host.
+    /// Command that exits with 0 once the condition holds. It runs on this machine or, in a lab, on the worker's
+    /// host.
     pub command: Vec<String>,
     /// Time from the end of one attempt to the next.
     #[serde(default = "one_second")]
@@ -66,7 +68,7 @@ fn ten_minutes() -> Span {
 }
 
 impl PhaseEntry {
-    /// Its name in plans and messages.
+    /// The phase's name in plans and messages.
     pub fn label(&self) -> String {
         match self.name.as_str() {
             "" => self.workloads.join(", "),
@@ -78,7 +80,8 @@ impl PhaseEntry {
 impl Experiment {
     /// The phase of a point; `None` without phases.
     pub(super) fn phase_of(&self, point: &Point) -> Option<usize> {
-        // The points of an entry, such as a file system, are named after its own loads.
+        // The points of an entry, such as a file system, are named after its own loads, so its phase is found by the
+        // entry's name.
         let mut own = self.workloads.own();
         let name = match own.any(|(name, _)| *name == point.target) {
             true => &point.target,
@@ -87,7 +90,7 @@ impl Experiment {
         self.phase_with(name)
     }
 
-    /// Whether a workload runs in a phase that takes place once.
+    /// Whether a workload runs in a phase that takes place only once.
     pub(crate) fn is_preparation(&self, workload: &str) -> bool {
         let phase = self.phase_with(workload);
         phase.is_some_and(|index| self.phase[index].once)
@@ -105,7 +108,7 @@ impl Experiment {
     }
 
     /// Sets the phases of a plan's points, and the order of its runs: every repetition has each point once, in random
-    /// order within its phase.
+    /// order within the point's phase.
     pub(super) fn set_phases(&self, plan: &mut Plan) {
         let phases: Vec<Option<usize>> = plan
             .points
@@ -126,7 +129,7 @@ impl Experiment {
         }
     }
 
-    /// Checks that each workload that runs is in one phase.
+    /// Checks that each workload that runs is in exactly one phase.
     pub(super) fn check_phases(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         if self.phase.is_empty() {
             return Ok(());
@@ -158,7 +161,7 @@ impl Experiment {
                 }
                 let is_repeated = phase.workloads[..place].contains(name);
                 if self.phase_with(name) != Some(index) || is_repeated {
-                    let what = format!("workload {name} is in two phases");
+                    let what = format!("workload {name} is listed more than once");
                     return at(index, "workloads", what, None);
                 }
             }
@@ -185,7 +188,8 @@ impl Experiment {
 }
 
 impl Plan {
-    /// The points of a round, given in random order, in the order of their phases. Preparation has only one round.
+    /// A round's points, given in random order, sorted by their phases. Preparation only takes place in the first
+    /// round.
     pub fn in_phases(&self, mut round: Vec<usize>, repetition: usize) -> Vec<usize> {
         round.retain(|point| repetition == 0 || !self.is_preparation(*point));
         round.sort_by_key(|point| self.points[*point].phase);
@@ -200,7 +204,7 @@ impl Plan {
         }
     }
 
-    /// Whether a point is in a phase that takes place once.
+    /// Whether a point is in a phase that takes place only once.
     fn is_preparation(&self, point: usize) -> bool {
         let phase = self.points[point].phase;
         phase.is_some_and(|phase| self.phases[phase].once)
@@ -220,7 +224,7 @@ mod tests {
         Experiment::parse("x.toml", &text)
     }
 
-    /// The workloads of the planned runs, with their repetitions.
+    /// The workloads of the planned runs, each with its repetition.
     fn order(keys: &str) -> Vec<(String, usize)> {
         let experiment = parsed(keys).unwrap_or_else(|error| panic!("{}", error.one_line()));
         let plan = experiment.plan();
@@ -239,10 +243,10 @@ mod tests {
             assert!(round.iter().all(|run| run.1 == repetition), "{runs:?}");
             assert_eq!(round[0].0, "fill");
         }
-        // In the order of the file, not of names.
+        // Phases follow the order of the file, not of names.
         let last = "[[phase]]\nworkloads = [\"b\", \"a\"]\n[[phase]]\nworkloads = [\"fill\"]\n";
         assert!(order(last).chunks(3).all(|round| round[2].0 == "fill"));
-        // Within a phase, the order is that of the same seed without phases.
+        // Within a phase, the order is the same as with the same seed and no phases.
         let free: Vec<_> = order("")
             .into_iter()
             .filter(|run| run.0 != "fill")
@@ -296,9 +300,12 @@ mod tests {
         );
         check(
             &format!("{all}[[phase]]\nworkloads = [\"a\"]\n"),
-            "phase 2: workload a is in two phases",
+            "phase 2: workload a is listed more than once",
         );
-        check("[[phase]]\nworkloads = [\"a\", \"a\"]\n", "in two phases");
+        check(
+            "[[phase]]\nworkloads = [\"a\", \"a\"]\n",
+            "is listed more than once",
+        );
         check("[[phase]]\nworkloads = []\n", "it has no workload");
         check(
             &format!("{all}wait_for = {{ command = [] }}\n"),

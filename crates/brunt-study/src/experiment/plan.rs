@@ -1,4 +1,4 @@
-//! The plan of an experiment: its points, which the sweep varies, and its points as runs, in execution order.
+//! The plan of an experiment: its points, as varied by the sweep, and the runs of these points in execution order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,14 +21,14 @@ use super::remote_workloads::RemoteSetup;
 use super::together::TogetherDraft;
 use super::{Experiment, PhaseEntry};
 
-/// One combination: a load as swept, and its targets.
+/// One combination of the sweep: a load with its swept values, and its targets.
 #[derive(Clone, Debug)]
 pub struct Point {
     /// Names of target and workload, and the value on each axis: `disk oltp queue_depth=8`.
     pub label: String,
     /// The target's name; for a replay that drives several, their names joined by `+`.
     pub target: String,
-    /// Its URL, or the device served for it.
+    /// Its URL, or the device that is served for it.
     pub url: String,
     /// The workload's name.
     pub workload_name: String,
@@ -36,20 +36,20 @@ pub struct Point {
     pub axes: Vec<(String, String)>,
     /// The load to run.
     pub load: Arc<dyn Load>,
-    /// All links as swept, of the lab and between other machines: there and back.
+    /// The settings of all links, of the lab and between other machines, there and back, with swept values.
     pub links: BTreeMap<String, [LinkSettings; 2]>,
-    /// The MTUs of the lab's links as swept, in bytes.
+    /// The MTUs of the lab's links in bytes, with swept values.
     pub mtus: BTreeMap<String, u32>,
-    /// By target: the options of its URL that are swept.
+    /// The swept options of targets' URLs, by target.
     pub options: BTreeMap<String, UrlOptionChanges>,
-    /// For one of several simultaneous jobs: the index of the point that combines them, which precedes it. A job has no
-    /// other runs than those of that point.
+    /// For one of several simultaneous jobs: the index of the point that combines them, which precedes this point. A
+    /// job has no runs other than those of that point.
     pub part_of: Option<usize>,
-    /// Names of all targets: several for simultaneous jobs, or a replay onto several targets.
+    /// Names of all targets; there are several for simultaneous jobs, or for a replay onto several targets.
     pub targets: Vec<String>,
-    /// The index of its phase in [`Plan::phases`], if the experiment has phases.
+    /// The index of its phase in [`Plan::phases`]; `None` if the experiment has no phases.
     pub phase: Option<usize>,
-    /// The workload's settings as swept; `None` for other kinds of load and for several jobs.
+    /// The workload's settings with swept values; `None` for other kinds of load and for several jobs.
     described: Option<Box<Workload>>,
 }
 
@@ -68,15 +68,14 @@ pub(super) struct Draft {
     options: BTreeMap<String, UrlOptionChanges>,
 }
 
-/// The load of a draft.
+/// A draft's load.
 #[derive(Clone)]
 pub(super) enum What {
     /// A workload, which all axes vary.
     Block(Box<Workload>),
     /// Simultaneous workloads, which axes vary in the same way.
     Together(Box<TogetherDraft>),
-    /// A load with its own location, such as a directory. Only the axes of clients and links affect
-    /// it.
+    /// A load with its own location, such as a directory. Only the axes for clients and links affect it.
     Entry(EntryLoad),
 }
 
@@ -84,7 +83,7 @@ pub(super) enum What {
 type DraftedJobs = (Box<TogetherDraft>, Arc<TogetherLoad>);
 
 impl What {
-    /// The load on these targets; for several jobs, also the jobs.
+    /// The load for these targets, and the jobs if there are several.
     fn into_load(
         self,
         targets: &[String],
@@ -113,7 +112,7 @@ impl What {
 }
 
 impl Draft {
-    /// Sets an option of a target's URL, or removes it without a value.
+    /// Sets an option of a target's URL; without a value, removes the option.
     pub(super) fn set_option(&mut self, target: &str, option: &str, value: Option<String>) {
         let changes = self.options.entry(target.to_string()).or_default();
         changes.set(option, value);
@@ -150,7 +149,7 @@ impl Draft {
         }
     }
 
-    /// Adds its point, and one for each of several jobs. A trace is read once for all of them.
+    /// Adds the draft's point and, for several jobs, a point for each. A trace is read once for all of them.
     fn add(self, points: &mut Vec<Point>, inputs: &SharedInputs) {
         let (label, target) = (self.label(), self.target());
         let described = match &self.what {
@@ -202,21 +201,20 @@ pub struct Plan {
     pub runs: Vec<(usize, usize)>,
     /// The phases of each repetition, in order; empty if its points run in random order.
     pub phases: Vec<PhaseEntry>,
-    /// Minimum duration: of runs, trials of searches and idle time before runs; closed-loop runs
-    /// that stop by requests or bytes count as zero. Excludes the time to start targets, services
-    /// and hosts.
+    /// Minimum duration: of runs, trials of searches and idle time before runs; closed-loop runs that stop by
+    /// requests or bytes count as zero. The time to start targets, services and hosts is not included.
     pub time_min: Duration,
-    /// Whether some runs end only when their requests or bytes are done.
+    /// Whether some runs end only after a number of requests or bytes, so their duration is unknown.
     pub open_ended: bool,
     /// Names and URLs of targets that are written to, and whether `allow_overwrite` names them.
     pub written: Vec<(String, String, bool)>,
-    /// Other machines, and lab hosts that loads name, if any. Loads run on them; on other
-    /// machines also probes and faults.
+    /// Other machines and, if loads name any, lab hosts. Loads run on all of these; on other machines, so do probes
+    /// and faults.
     pub fleet: Option<Arc<Fleet>>,
 }
 
 impl Serialize for Point {
-    /// Every load writes its kind and description, then the keys specific to its kind.
+    /// Every load serializes its kind and description, then the keys specific to its kind.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("label", &self.label)?;
@@ -250,7 +248,7 @@ impl Serialize for Point {
 }
 
 impl Point {
-    /// How long a run takes, as far as the load knows; for a rate search, only the length of a trial.
+    /// The duration of a run, as far as the load knows it; for a rate search, only that of one trial.
     pub fn time(&self) -> Option<Duration> {
         let LoadInfo {
             time_min,
@@ -261,12 +259,13 @@ impl Point {
         (!open_ended && !matches!(pace, Pace::Search(_))).then_some(time_min)
     }
 
-    /// Whether it drives this target, alone or with others.
+    /// Whether the point drives this target, alone or with others.
     pub fn is_on(&self, target: &str) -> bool {
         self.targets.iter().any(|name| name == target)
     }
 
-    /// The name of the device that it opens a target as: the target's own, followed by the options that are swept.
+    /// The name of the device that the point opens a target as: the target's name, followed by the options that are
+    /// swept.
     pub fn device_of(&self, target: &str) -> String {
         match self.options.get(target) {
             Some(changes) => format!("{target}?{changes}"),
@@ -281,13 +280,13 @@ impl Point {
             .filter(|workload| workload.describes_blocks())
     }
 
-    /// The other hosts that it runs on; empty if the experiment's own process runs it.
+    /// The other hosts that the point's load runs on; empty if the experiment's own process runs it.
     pub fn hosts(&self) -> &[String] {
         self.load.hosts()
     }
 }
 
-/// Why a point's effects could not be determined before it runs.
+/// Why the effects of a point could not be determined in advance.
 #[derive(Debug, thiserror::Error)]
 #[error("{label}: {source}")]
 pub struct PlanError {
@@ -305,11 +304,11 @@ impl PlanError {
 }
 
 impl Plan {
-    /// Removes from [`Plan::written`] the targets that nothing is written to. This reads the replayed traces; before,
-    /// the list includes all targets of a replay.
+    /// Removes targets to which nothing is written from [`Plan::written`]. This reads the replayed traces; until
+    /// then, the list includes all targets of a replay.
     ///
     /// # Errors
-    /// A trace cannot be read; the list is unchanged then.
+    /// A trace cannot be read; the list then stays unchanged.
     pub fn find_written(&mut self) -> Result<(), PlanError> {
         let mut found = BTreeMap::new();
         for (name, ..) in &self.written {
@@ -331,7 +330,7 @@ impl Plan {
             .map(|point| &self.points[point])
     }
 
-    /// The points of the simultaneous jobs in this one; empty for a point with a single load.
+    /// The points of the simultaneous jobs in this point; empty for a point with a single load.
     pub fn jobs_of(&self, point: usize) -> Range<usize> {
         let jobs = self.points[point + 1..]
             .iter()
@@ -352,8 +351,8 @@ impl Plan {
         on.peek().is_some() && on.all(|point| !point.hosts().is_empty())
     }
 
-    /// The devices that this process opens a target as, by name, each with the options in which it differs from the
-    /// target's URL. Several only if options of the target are swept.
+    /// The devices as which this process opens a target, by name, each with the options in which it differs from the
+    /// target's URL. There are several only if options of the target are swept.
     pub fn devices_of(&self, target: &str) -> BTreeMap<String, UrlOptionChanges> {
         let own = self
             .alone()
@@ -378,7 +377,7 @@ impl Plan {
 }
 
 impl Experiment {
-    /// Every combination of target, workload and axes, ordered by name.
+    /// Every combination of target, workload and axis values, ordered by name.
     pub fn points(&self) -> Vec<Point> {
         self.points_on(&self.fleet())
     }
@@ -403,7 +402,7 @@ impl Experiment {
         fixed
     }
 
-    /// A draft with the links as the file defines them, without a value on any axis.
+    /// A draft with the links as defined in the file, and no values on any axis yet.
     pub(super) fn draft(
         &self,
         targets: Vec<String>,
@@ -434,7 +433,7 @@ impl Experiment {
             let workloads = workloads.filter(|(name, _)| wanted(name));
             let drafts = workloads.filter_map(|(workload_name, workload)| {
                 let targets = replayed_on(workload, name);
-                // One replay drives all of its targets; the first of them creates it.
+                // One replay drives all of its targets; its draft is made for the first target only.
                 if targets[0] != *name {
                     return None;
                 }
@@ -517,7 +516,7 @@ impl Experiment {
     }
 }
 
-/// The targets that a workload run on `target` drives together.
+/// The targets that a workload drives together when it runs on `target`.
 fn replayed_on(workload: &Workload, target: &str) -> Vec<String> {
     let mut named: Vec<String> = workload.devices.values().cloned().collect();
     named.sort_unstable();

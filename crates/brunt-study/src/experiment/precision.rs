@@ -1,4 +1,4 @@
-//! The required precision of each point and its limits: `precision`, `repetitions_max` and `time_max` of an
+//! The required precision of each point, and its limits: `precision`, `repetitions_max` and `time_max` of an
 //! experiment. The study checks it after each round of runs.
 
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::mistake::{FileError, Source};
 use super::{Experiment, REPETITIONS_MAX};
 
-/// Maximum runs of a point with a precision but no limit.
+/// Maximum number of runs of a point that has a precision but no limit.
 const RUNS_USUAL_MAX: u32 = 30;
 
 /// Half-width of a confidence interval relative to its mean, written in percent: `5%`.
@@ -72,12 +72,12 @@ impl JsonSchema for Precision {
     }
 }
 
-/// When a study stops repeating a point.
+/// Decides when a study stops repeating a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrecisionGoal {
-    /// Half-width of each point's interval relative to its mean.
+    /// Target half-width of each point's interval, relative to its mean.
     pub half_width: f64,
-    /// Maximum runs of a point.
+    /// Maximum number of runs of a point.
     pub repetitions_max: u32,
     /// No round of runs starts after this time.
     pub time_max: Option<Span>,
@@ -107,7 +107,8 @@ impl Experiment {
             .iter()
             .find(|(_, given)| *given && self.precision.is_none())
         {
-            let what = format!("{key} without a precision: each point is run `repetitions` times");
+            let what =
+                format!("{key} is set without a precision: each point is run `repetitions` times");
             return Err(source.mistake(
                 &[key],
                 what,

@@ -6,7 +6,7 @@ use super::mistake::{FileError, Source};
 use crate::host::{BridgeHost, HostName, Hosts};
 
 impl Experiment {
-    /// The other hosts to sample: those that `[probes]` names, or all.
+    /// The other hosts to sample: those that `[probes]` names; otherwise all other hosts.
     pub fn probed_hosts(&self) -> Vec<String> {
         let all = || {
             let hosts = self.hosts().unwrap_or_default();
@@ -23,7 +23,7 @@ impl Experiment {
         }
     }
 
-    /// Checks that the hosts to sample can be sampled.
+    /// Checks that the hosts named for sampling exist, are other machines and are listed only once.
     pub(super) fn check_probed(
         &self,
         source: &Source<'_>,
@@ -42,8 +42,8 @@ impl Experiment {
                 );
                 let help = match self.lab {
                     Some(_) => {
-                        "omit it: the network of each host of a lab is recorded under its name, the rest of this \
-                         machine as local"
+                        "omit it: with a lab, the network of each host is recorded under the host's \
+                         name, and the rest of this machine as local"
                     }
                     None => "name hosts that have ssh or agent",
                 };
@@ -81,8 +81,9 @@ impl Experiment {
                 return Err(source.mistake(&["hosts", host.as_str(), "bridge"], what, Some(help)));
             }
             if let Some(path) = capture.filter(|path| !path.starts_with('/')) {
-                let what =
-                    format!("'{path}' depends on where the agent of host {host} was started");
+                let what = format!(
+                    "'{path}' depends on the directory in which the agent of host {host} was started"
+                );
                 let help = "write an absolute path: capture = \"/var/tmp/wire.pcapng\"".to_string();
                 return Err(source.mistake(&["hosts", host.as_str(), "capture"], what, Some(help)));
             }

@@ -1,9 +1,10 @@
-//! Ready-made workloads: files that experiments include by name, such as `include = "brunt:iozone"`, without having them.
-//! To add one, write the file and a line of [`READY_MADE`]; its comment cites the public description that it follows.
+//! Ready-made workloads: files that are part of the program and that experiments include by name, such as `include =
+//! "brunt:iozone"`. To add one, write the file, with a comment that cites the public description that it follows, and
+//! add a line to [`READY_MADE`].
 
 use std::path::Path;
 
-/// What their names begin with in `include`.
+/// The prefix of their names in `include`.
 pub const PREFIX: &str = "brunt:";
 
 /// Each file's name, without [`PREFIX`], and its text.
@@ -17,10 +18,10 @@ pub const READY_MADE: &[(&str, &str)] = &[
     ("vdi-boot", include_str!("ready_made/vdi-boot.toml")),
 ];
 
-/// The text of an included file that has the name of a ready-made one; `None`: it is a path.
+/// The text of an included file with the name of a ready-made one; `None` if it is a path.
 ///
 /// # Errors
-/// The name is unknown: a list of those that exist.
+/// No ready-made file has this name.
 pub(super) fn text_of(file: &Path) -> Option<Result<&'static str, UnknownName>> {
     let name = file.to_str()?.strip_prefix(PREFIX)?;
     let found = READY_MADE.iter().find(|(known, _)| *known == name);
@@ -79,8 +80,8 @@ mod tests {
         }
     }
 
-    /// Shares of the requests, by "SPC-1 Like" in B. Gill et al., USENIX ATC 2005: 29 % random reads, 32 % random writes,
-    /// 11 % sequential reads, 28 % sequential writes.
+    /// The shares of the requests agree with "SPC-1 Like" in B. Gill et al., USENIX ATC 2005: 29 % random reads, 32 %
+    /// random writes, 11 % sequential reads, 28 % sequential writes.
     #[test]
     fn spc_1_has_the_published_shares_of_reads_and_writes() {
         let experiment = toml::Table::try_from(experiment("spc-1")).unwrap();
@@ -102,7 +103,7 @@ mod tests {
         assert_eq!(percent, [[29.0, 32.0], [11.0, 28.0]]);
     }
 
-    /// All of a published mix but its 1 % of FSSTAT.
+    /// All of a published mix except its 1 % of FSSTAT.
     #[test]
     fn spec_sfs_has_the_published_shares() {
         let weights = |name: &str| {

@@ -1,7 +1,8 @@
-//! Checks that the hosts that workloads name exist, and that the experiment contains nothing that isn't supported
-//! together with them.
+//! Checks that the hosts that workloads name exist, and that the experiment contains nothing that isn't supported for
+//! workloads on other hosts.
 //!
-//! The rule: anything that would not happen on another host is refused here by name.
+//! The rule: anything in the file that would have no effect on loads on other hosts is refused, and the message names
+//! it.
 
 use std::time::Duration;
 
@@ -10,12 +11,11 @@ use super::{Experiment, JobEntry, Target};
 use crate::fault::FaultEntry;
 use crate::host::{HostName, Hosts};
 
-/// Limits of `host_silence`. Hosts are polled four times a second, so an interval shorter than two
-/// polls is not silence.
+/// Limits of `host_silence`. Hosts are polled four times a second, so a silence shorter than two polls means nothing.
 const SILENCE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3600)];
 
 impl Experiment {
-    /// Checks that the hosts of workloads exist and support what the experiment asks of them.
+    /// Checks that the hosts of workloads exist and support what the experiment requires of them.
     pub(super) fn check_remote(
         &self,
         source: &Source<'_>,
@@ -66,7 +66,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks that the host named at `path` can run the load.
+    /// Checks that the host named at `path` can run a load.
     fn check_worker(
         &self,
         source: &Source<'_>,
@@ -105,8 +105,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks that the services of virtual machines exist. Each machine has one connection, so
-    /// it has one load at a time.
+    /// Checks that the services that run virtual machines exist. Each virtual machine has one connection, so it can
+    /// run only one load at a time.
     fn check_guests(&self, source: &Source<'_>, hosts: &Hosts) -> Result<(), Box<FileError>> {
         for (name, service) in hosts.guests() {
             let wrong = |what: String, help: Option<String>| {
@@ -132,7 +132,7 @@ impl Experiment {
                 let what = format!(
                     "hosts {other} and {name} are guests of the same service, which runs only one machine"
                 );
-                return wrong(what, Some("add a service for each".to_string()));
+                return wrong(what, Some("add a service for each host".to_string()));
             }
             let is_on = |job: &&JobEntry| {
                 let workload = self.workloads.on_target(&job.workload);
@@ -144,8 +144,9 @@ impl Experiment {
                 .groups()
                 .find(|(_, group)| group.jobs.iter().any(|job| is_on(&job)));
             if let Some((group, _)) = group {
-                let what =
-                    format!("together {group}: {name} is a guest, which runs one load at a time");
+                let what = format!(
+                    "together {group}: host {name} is a guest, which can run only one load at a time"
+                );
                 let help =
                     Some("remove the group, or name other hosts in its workloads".to_string());
                 return Err(source.mistake(&["workloads", group, "jobs"], what, help));
@@ -154,8 +155,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks that the rest of the experiment is compatible with a workload on these targets, or a
-    /// file system without targets, that other hosts run.
+    /// Checks that the rest of the experiment is compatible with a load that other hosts run: a workload on these
+    /// targets, or a file system.
     fn check_company(
         &self,
         source: &Source<'_>,
@@ -163,12 +164,12 @@ impl Experiment {
         is_on: &dyn Fn(&str) -> bool,
     ) -> Result<(), Box<FileError>> {
         let apart = |path: &[&str], what: &str| {
-            let help = format!("remove it, or hosts of {name}; or make two experiments");
+            let help = format!("remove it, or the hosts of {name}; or make two experiments");
             Err(source.mistake(path, what.to_string(), Some(help)))
         };
         if self.lab.is_some() {
-            // Which hosts reach the targets that are served is checked with the lab. Its faults are on the path or at its
-            // targets.
+            // With a lab, its checks cover which hosts reach which targets. Faults of the lab are on the path or at
+            // its targets.
             return Ok(());
         }
         let (far, services) = (self.served_remotely(), self.remote_services());
@@ -188,7 +189,7 @@ impl Experiment {
                 "a fault without a host is injected here, where no worker runs",
             );
         }
-        // Targets of services are checked with the services.
+        // For targets on services, the checks of services cover this.
         let served = |(target, entry): &(&String, &Target)| {
             entry.serve.is_some() && !is_far(target) && is_on(target)
         };

@@ -1,8 +1,8 @@
-//! Workloads that run on other hosts (`hosts = […]`): which hosts they need, and how these open the targets. The
-//! restrictions of a workload itself are checked with its other keys (`brunt_load::Workload`), those of the whole
-//! experiment in `remote_check.rs`.
+//! Workloads that run on other hosts (`hosts = […]`): which hosts they need, and how these hosts open the targets.
+//! The restrictions on a workload itself are checked with its other keys (`brunt_load::Workload`), restrictions on
+//! the whole experiment in `remote_check.rs`.
 //!
-//! The rule: nothing silently runs on this machine instead.
+//! The rule: a workload for other hosts never runs on this machine unnoticed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,20 +29,20 @@ const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
 pub enum OnHostFailure {
     /// The experiment ends.
     Abort,
-    /// Runs continue without that host, and each of them is marked.
+    /// Runs continue without that host, and each of these runs is marked.
     Continue,
 }
 
 /// What a workload on other hosts needs in addition to its own settings.
 #[derive(Clone, Debug)]
 pub(super) struct RemoteSetup {
-    /// The workload's targets, as the hosts open them.
+    /// The workload's targets as the hosts open them.
     targets: Vec<HostedTarget>,
     fleet: Arc<Fleet>,
 }
 
 impl RemoteSetup {
-    /// Makes the hosts open a target with other options.
+    /// Makes the hosts open this target with these changes to its options.
     pub(super) fn set_options(&mut self, target: &str, changes: &UrlOptionChanges) {
         let targets = self.targets.iter_mut();
         for hosted in targets.filter(|hosted| hosted.name == target) {
@@ -51,7 +51,7 @@ impl RemoteSetup {
     }
 
     /// The load of a workload that names hosts. For one of several simultaneous jobs, `members` has its lane and the
-    /// other jobs.
+    /// members of the run.
     pub(super) fn load(
         self,
         workload: Workload,
@@ -63,7 +63,7 @@ impl RemoteSetup {
             fleet,
         } = self;
         let HostedTarget { url, overwrite, .. } = joined[0].clone();
-        // Without names, all of the trace goes to the only target.
+        // Without device names, the whole trace goes to the only target.
         let joined = if workload.devices.is_empty() {
             Vec::new()
         } else {
@@ -80,7 +80,7 @@ impl RemoteSetup {
 }
 
 impl Experiment {
-    /// Resolves the paths of hosts' identities relative to the file that names them.
+    /// Resolves the paths of hosts' identity files relative to the file that names them.
     pub(super) fn settle_hosts(&mut self, source: &Source<'_>) {
         for (name, settings) in &mut self.hosts {
             if let HostSettings::AgentHost(host) = settings
@@ -92,7 +92,8 @@ impl Experiment {
         }
     }
 
-    /// Other machines, and the lab hosts that workloads name. None is contacted before one of its loads is opened.
+    /// Other machines, and the lab hosts that workloads name. A host is contacted only when one of its loads is
+    /// opened.
     pub(super) fn fleet(&self) -> Arc<Fleet> {
         let hosts = self.hosts().unwrap_or_default();
         let places = hosts
@@ -125,7 +126,7 @@ impl Experiment {
         self.on_host_failure == Some(OnHostFailure::Continue)
     }
 
-    /// What a workload that runs elsewhere needs, for the targets with these names, which must exist.
+    /// What a workload on other hosts needs, for the targets with these names, which must exist.
     pub(super) fn remote_setup(&self, names: &[String], fleet: &Arc<Fleet>) -> RemoteSetup {
         let hosted = |name: &String| {
             let target = &self.targets[name];
@@ -155,7 +156,7 @@ impl Experiment {
         }
     }
 
-    /// Targets that other hosts serve, by name, with the host.
+    /// Targets that other hosts serve: their names, with the host.
     pub fn served_remotely(&self) -> Vec<(String, HostName)> {
         let hosts = self.hosts().unwrap_or_default();
         let host = |target: &Target| target.host.clone().filter(|host| hosts.is_remote(host));
@@ -168,7 +169,7 @@ impl Experiment {
             .collect()
     }
 
-    /// The hosts whose workers send requests to a target: those that its workloads name, and the host of the
+    /// The hosts whose workers send requests to a target: those that the target's workloads name, and the host of the
     /// experiment's own process if a workload names none.
     pub(crate) fn requesters(&self, target: &str) -> Vec<HostName> {
         let own = self.hosts().unwrap_or_default().worker().clone();
@@ -187,7 +188,7 @@ impl Experiment {
         found
     }
 
-    /// A host that opens this target itself, if any.
+    /// A host that opens this target itself, if there is one.
     pub(super) fn opened_by<'a>(&'a self, target: &'a str) -> Option<&'a str> {
         self.workloads_on(target)
             .find_map(|workload| workload.hosts.first())
@@ -215,7 +216,7 @@ impl Experiment {
         }
     }
 
-    /// Workloads that name hosts, with these.
+    /// Workloads that name hosts, each with its hosts.
     pub(super) fn remote_loads(&self) -> impl Iterator<Item = (&str, &[String])> {
         let workloads = self.workloads.on_targets();
         let workloads = workloads.map(|(name, load)| (name.as_str(), &load.hosts[..]));

@@ -1,7 +1,7 @@
-//! Checks what an experiment file says about trace replays beyond a workload's own keys: the trace's path, and which of
-//! its devices go to which target.
+//! Checks the settings of trace replays beyond a workload's own keys: the trace's path, and which of its devices go
+//! to which target.
 //!
-//! The rule: no trace is opened here; `brunt run --check` and the run do that.
+//! The rule: no trace is opened here; `brunt run --check` and the run itself do that.
 
 use brunt_load::replay::settings::QUEUE_DEPTH;
 
@@ -9,8 +9,8 @@ use super::Experiment;
 use super::mistake::{FileError, Source};
 
 impl Experiment {
-    /// Resolves traces' paths relative to the file that names them, and gives replays without a queue depth a default:
-    /// at a trace's times, one request at a time would delay the requests behind it.
+    /// Resolves the paths of traces relative to the file that names them, and gives replays without a queue depth a
+    /// default: at the trace's own times, sending one request at a time would delay the requests behind it.
     pub(super) fn settle_replays(&mut self, source: &Source<'_>) {
         for (name, workload) in self.workloads.on_targets_mut() {
             let Some(trace) = &mut workload.trace else {
@@ -22,7 +22,7 @@ impl Experiment {
             if !workload.hosts.is_empty()
                 && let Ok(path) = std::path::absolute(&*trace)
             {
-                // Agents on other hosts have another working folder.
+                // Agents on other hosts have another working directory.
                 *trace = path;
             }
             if !source.has(&["workloads", name, "queue_depth"]) {
@@ -31,7 +31,8 @@ impl Experiment {
         }
     }
 
-    /// Checks that the devices of traces go to existing targets that run the workload, and that every target gets some.
+    /// Checks that the devices of traces go to existing targets that run the workload, and that part of the trace
+    /// goes to every target.
     pub(super) fn check_replays(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, workload) in self
             .workloads
@@ -74,7 +75,7 @@ impl Experiment {
             if let Some(target) = idle {
                 let what = format!("devices: no part of the trace goes to target {target}");
                 let help = format!(
-                    "name it in devices, or leave workload {name} out of [targets.{target}]"
+                    "name it in devices, or remove workload {name} from [targets.{target}]"
                 );
                 return Err(source.mistake(&path, what, Some(help)));
             }

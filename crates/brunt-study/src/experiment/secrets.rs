@@ -1,8 +1,8 @@
-//! Masks secrets in an experiment file's text before anything shows or stores it: results, pages, messages about
-//! mistakes.
+//! Masks secrets in an experiment file's text before anything shows or stores it, such as results, pages and messages
+//! about mistakes.
 //!
-//! The rule: the TOML parser finds strings, and the rules of device URLs find secrets in them. Only text that doesn't
-//! parse is searched as plain text, where more than the secret may be masked.
+//! The rule: the TOML parser finds strings, and the rules for device URLs find secrets in them. Only a file that
+//! doesn't parse is searched as plain text; more than the secret may then be masked.
 
 use std::ops::Range;
 
@@ -16,11 +16,11 @@ pub fn toml_without_secrets(text: &str) -> String {
     Concealed::of(text).text
 }
 
-/// A file's text without secrets, and how its positions changed.
+/// A file's text without secrets, and how the positions in it have changed.
 #[derive(Default)]
 pub(super) struct Concealed {
     pub text: String,
-    /// The replaced ranges of the original, and the length of each replacement in bytes; in order.
+    /// The replaced ranges of the original and the length of each replacement in bytes, in order.
     replaced: Vec<(Range<usize>, usize)>,
     /// The secrets.
     known: Vec<String>,
@@ -41,7 +41,7 @@ impl Concealed {
             mut edits,
         } = search;
         strings.sort_by_key(|span| span.start);
-        // Comments between the strings may contain URLs that were used before.
+        // Comments between the strings may also contain URLs, such as ones used earlier.
         let mut from = 0;
         for end in strings.iter().map(|span| span.start).chain([text.len()]) {
             if let Some(gap) = text.get(from..end) {
@@ -60,7 +60,7 @@ impl Concealed {
         Concealed::with(text, known, edits)
     }
 
-    /// `text` with these ranges replaced. Of two that overlap, the one that begins first wins; of two that begin
+    /// `text` with these ranges replaced. If two ranges overlap, the one that begins first wins; if they begin
     /// together, the longer one.
     fn with(text: &str, known: Vec<String>, mut edits: Vec<(Range<usize>, String)>) -> Concealed {
         edits.sort_by_key(|(span, _)| (span.start, usize::MAX - span.end));
@@ -82,7 +82,7 @@ impl Concealed {
         concealed
     }
 
-    /// The new position of the byte at `at` in the original; for a masked byte, the start of the mask.
+    /// The new position of the byte at `at` in the original text; for a masked byte, the start of the mask.
     pub fn place(&self, at: usize) -> usize {
         let (mut grown, mut shrunk) = (0, 0);
         for (span, bytes) in &self.replaced {
@@ -95,7 +95,7 @@ impl Concealed {
         at + grown - shrunk
     }
 
-    /// A message about the file, without its secrets.
+    /// A message about the file, with its secrets masked.
     pub fn message(&self, text: &str) -> String {
         text_without_these(text, &self.known)
     }
@@ -108,9 +108,9 @@ fn masks(span: Range<usize>) -> (Range<usize>, String) {
 /// The strings of a file, and the secrets in them.
 #[derive(Default)]
 struct Search {
-    /// Their ranges, including quotes.
+    /// The ranges of all strings, including quotes.
     strings: Vec<Range<usize>>,
-    /// The strings with secrets: their ranges, and what is shown instead.
+    /// The strings with secrets: their ranges, and the texts to show instead.
     edits: Vec<(Range<usize>, String)>,
     known: Vec<String>,
 }
@@ -141,7 +141,8 @@ impl Search {
         let is_place = text.starts_with(['@']) || text.starts_with("env:");
         let found = match is_secret && !is_place {
             true => std::iter::once(0..text.len()).collect(),
-            // A URL contains no spaces before the login's secret; other texts, such as commands, may contain URLs.
+            // A URL contains no spaces before the secret in its login; other texts, such as commands, may contain
+            // URLs.
             false => match secrets(text) {
                 found if found.is_empty() => secrets_in_text(text),
                 found => found,
@@ -158,7 +159,7 @@ impl Search {
     }
 }
 
-/// For a file that is not valid TOML, where string boundaries are unknown: everything in a line that may be a secret.
+/// For a file that is not valid TOML, whose string boundaries are unknown: everything in a line that may be a secret.
 fn secrets_of_unreadable(text: &str) -> Vec<Range<usize>> {
     let mut found = secrets_in_text(text);
     let mut base = 0;

@@ -1,20 +1,20 @@
-//! Checks which hosts can reach a service. Every host reaches the services of other hosts
-//! (`[hosts.NAME]`); only this machine reaches its own services, which listen on loopback. A
-//! service's folder is a path on its host, even if other hosts can reach the service.
+//! Checks which hosts can reach a service. Every host reaches the services on other hosts (`[hosts.NAME]`); only this
+//! machine reaches services on this machine, because they listen on loopback. A service's folder is a path on its
+//! host, even if other hosts can reach the service.
 //!
 //! The rule: hosts of a lab, which are all on this machine, reach each other's services and folders, but no service
-//! outside of the lab; nor do other machines reach one inside.
+//! outside the lab; other machines reach no service inside it.
 
 use super::mistake::{FileError, Source};
 use super::services::{ServiceEntry, ServicePlace};
 use super::{Experiment, Target};
 use crate::host::{HostName, Hosts};
 
-/// What is wrong, and what would be correct.
+/// A mistake in a service's host: what is wrong, and what would be correct.
 type Wrong = (String, String);
 
 impl Experiment {
-    /// Services that other hosts start, by name, with the host.
+    /// Services that other hosts start: their names, with the host.
     pub fn remote_services(&self) -> Vec<(String, HostName)> {
         let hosts = self.hosts().unwrap_or_default();
         let place = |(name, service): (&String, &ServiceEntry)| {
@@ -24,7 +24,8 @@ impl Experiment {
         self.services.iter().filter_map(place).collect()
     }
 
-    /// Checks that services are reachable from those that wait for them, and from the hosts that open targets at them.
+    /// Checks that every service is reachable from the services that wait for it, and from the hosts that open
+    /// targets on it.
     pub(super) fn check_service_hosts(
         &self,
         source: &Source<'_>,
@@ -45,7 +46,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Whether programs on a host reach the services of another, or of itself.
+    /// Whether programs on the host `from` reach services on the host `service`.
     fn reaches(&self, hosts: &Hosts, from: &HostName, service: &HostName) -> bool {
         let is_far = hosts.is_remote(service);
         match self.lab {
@@ -54,7 +55,7 @@ impl Experiment {
         }
     }
 
-    /// The mistake of a host that does not reach this service.
+    /// The mistake if a host does not reach this service.
     fn unreached(&self, from: &HostName, service: &str) -> Wrong {
         match self.lab {
             Some(_) => (
@@ -72,11 +73,11 @@ impl Experiment {
         }
     }
 
-    /// Why a service cannot wait for one that its host does not reach.
+    /// Why a service cannot wait for a service that its host does not reach.
     fn waits_for_unreached(&self, service: &ServiceEntry, hosts: &Hosts) -> Option<Wrong> {
         let host = self.host_of_service(service);
         let is_unreached = |other: &&String| {
-            // The service itself reports an unknown one.
+            // An unknown service is reported elsewhere.
             self.services.get(*other).is_some_and(|entry| {
                 let there = self.host_of_service(entry);
                 entry.ready.port.is_some() && !self.reaches(hosts, &host, &there)
@@ -86,7 +87,7 @@ impl Experiment {
         Some(self.unreached(&host, other))
     }
 
-    /// Why a host that opens a target cannot reach a service there.
+    /// Why a host that opens a target cannot reach a service in the target's URL.
     fn opens_unreached(&self, name: &str, hosts: &Hosts) -> Option<Wrong> {
         let opened = self.as_opened(name).into_iter();
         let by = opened.flat_map(|(own, target)| match own {
@@ -107,7 +108,7 @@ impl Experiment {
             let host = self.host_of_service(service);
             let name = place.service();
             let is_reached = self.reaches(hosts, opener, &host);
-            // All hosts of a lab are this machine.
+            // All hosts of a lab are on this machine.
             let is_same_machine = match self.lab {
                 Some(_) if !hosts.is_remote(&host) => is_reached,
                 _ => *opener == host,
@@ -122,7 +123,7 @@ impl Experiment {
                 ServicePlace::Folder(_) => Some((
                     format!("the folder of service {name} is on host {host}, but host {opener} opens the target"),
                     format!(
-                        "write hosts = [\"{host}\"] for workloads of this target, or {{address:{name}}} in its url"
+                        "write hosts = [\"{host}\"] for workloads on this target, or {{address:{name}}} in its url"
                     ),
                 )),
             }
@@ -170,7 +171,7 @@ at = "1s"
 for = "1s"
 "#;
 
-    /// All hosts reach services that other hosts start, and faults of these need no host.
+    /// All hosts reach services that other hosts start, and faults of these services need no `host`.
     #[test]
     fn services_may_be_on_other_hosts() {
         let experiment = Experiment::parse("x.toml", TEXT)
@@ -252,7 +253,8 @@ for = "1s"
         );
     }
 
-    /// With a lab, services inside it serve workloads inside it, and services on other machines serve workloads there.
+    /// With a lab, services inside it serve workloads inside it, and services on other machines serve workloads on
+    /// other machines.
     #[test]
     fn services_of_a_lab_and_of_other_machines_are_apart() {
         const BOTH: &str = r#"

@@ -28,67 +28,70 @@ use super::mistake::{FileError, Source};
 use super::{Experiment, Target};
 use crate::host::{HostName, Hosts};
 
-/// Maximum number of services of an experiment.
+/// Maximum number of services in an experiment.
 pub const SERVICES_MAX: usize = 64;
-/// Longest name, which is also the name of a folder and of a file.
+/// Maximum length of a name, which is also the name of a folder and a file.
 const NAME_LETTERS_MAX: usize = 64;
-/// Longest time to wait until a service is ready.
+/// Maximum time to wait until a service is ready.
 const WITHIN_MAX: Duration = Duration::from_secs(3600);
-/// Longest time that a service gets to end before it is killed.
+/// Maximum time that a service can get to end before it is killed.
 const STOP_WITHIN_MAX: Duration = Duration::from_secs(300);
-/// Minimum limit of open files: the service's keeper needs some as well.
+/// Lowest limit for open files: the service's keeper needs some as well.
 const FILES_MIN: u64 = 64;
-/// Smallest log limit in bytes.
+/// Lowest limit for the log, in bytes.
 const LOG_MIN: Size = Size(4096);
-/// Smallest memory limit in bytes.
+/// Lowest limit for memory, in bytes.
 const MEMORY_MIN: Size = Size(1 << 20);
 /// Prefix of the environment variables that Brunt sets.
 const OWN_VARIABLES: &str = "BRUNT_";
 
-/// A program that the experiment starts, keeps and ends.
+/// A program that the experiment starts, monitors and ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceEntry {
-    /// What to run: a program and its arguments as a list, or a line for `/bin/sh -c`. It stays in
-    /// the foreground, unless `daemon` is set.
+    /// What to run: a program and its arguments as a list, or a line for `/bin/sh -c`. The command stays in the
+    /// foreground, unless `daemon` is set.
     pub command: ServiceCommand,
-    /// Host on which it runs: one of the lab, or another machine of `[hosts]`; default without a lab: this machine.
+    /// Host on which the service runs: a lab host or another machine under `[hosts]`; default without a lab: this
+    /// machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
-    /// Services that have to be ready before this one is started.
+    /// Services that must be ready before this one is started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
-    /// What to run once before `command`, such as a program that formats a disk; it has to succeed. It does not run again
-    /// when a fault restarts the service.
+    /// What to run once before `command`, such as a program that formats a disk; it must succeed. It does not run
+    /// again when a fault restarts the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepare: Option<ServiceCommand>,
-    /// Variables that are added to its environment.
+    /// Variables to add to the service's environment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
-    /// Paths at which it gets private folders, for programs whose paths are fixed. The folders are
-    /// empty at first, are kept in the service's folder, and are mounted over these paths for all
-    /// processes on its host. Only in a lab.
+    /// Paths at which the service gets private folders, for programs whose paths are fixed. The folders are empty at
+    /// first, are kept in the service's own folder, and are mounted at these paths for all processes on its host.
+    /// Only in a lab.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub private: Vec<PathBuf>,
-    /// It needs root privileges on the machine, not only in the lab. Without them no service is started.
+    /// Whether the service needs root privileges on the machine itself, not only in the lab. If Brunt lacks them, no
+    /// service is started.
     #[serde(default)]
     pub needs_root: bool,
-    /// The command moves to the background: it ends with status 0, and the processes that it leaves are the service.
+    /// The command starts a service in the background: it ends with status 0, and the processes that it leaves are
+    /// the service.
     #[serde(default)]
     pub daemon: bool,
-    /// When it is ready: when everything named here holds. Default: as soon as it is started.
+    /// When the service is ready: once all of these conditions hold. Default: as soon as the service is started.
     #[serde(default)]
     pub ready: ServiceReady,
-    /// Maximum time until it is ready, including `prepare`.
+    /// Maximum time until the service is ready, including `prepare`.
     #[serde(default = "within")]
     pub within: Span,
-    /// What has to hold before each run begins, such as that a store has repaired what the last fault damaged.
+    /// What must hold before each run begins, such as that a store has repaired the damage of the last fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<ServiceHealthy>,
-    /// Time that its processes get to end after SIGTERM, before they are killed.
+    /// Time that its processes get to end after SIGTERM before they are killed.
     #[serde(default = "stop_within")]
     pub stop_within: Span,
-    /// Resource limits. A service that exceeds one is ended, and the run is invalid.
+    /// Resource limits. A service that exceeds a limit is ended, and the run is invalid.
     #[serde(default)]
     pub limits: ServiceLimits,
 }
@@ -107,7 +110,7 @@ pub enum ServiceCommand {
 }
 
 impl ServiceCommand {
-    /// The program and its arguments.
+    /// The program and its arguments, with the shell for a line.
     pub fn words(&self) -> Vec<String> {
         match self {
             ServiceCommand::Line(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
@@ -115,7 +118,7 @@ impl ServiceCommand {
         }
     }
 
-    /// What is wrong with it.
+    /// What is wrong with the command; `None` if it is valid.
     fn mistake(&self) -> Option<&'static str> {
         match self {
             ServiceCommand::Line(line) if line.trim().is_empty() => Some("it is empty"),
@@ -134,10 +137,10 @@ impl ServiceCommand {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceReady {
-    /// Something listens on this TCP port of its host. 0 picks a free one, which the command finds in `$BRUNT_PORT`.
+    /// Something listens on this TCP port of its host. 0 picks a free port, which the command finds in `$BRUNT_PORT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// It has written a line that contains this text.
+    /// The service has written a line that contains this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     /// This command ends with status 0; it is repeated until it does.
@@ -149,8 +152,8 @@ pub struct ServiceReady {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceHealthy {
-    /// This command ends with status 0; it is repeated until it does. It runs on the service's host, with the service's
-    /// variables, in its own folder.
+    /// This command ends with status 0; it is repeated until it does. It runs on the service's host, with the
+    /// service's variables, in the service's folder.
     pub command: ServiceCommand,
     /// Maximum time until it succeeds. If it takes longer, the experiment ends.
     #[serde(default = "healthy_within")]
@@ -161,10 +164,10 @@ pub struct ServiceHealthy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceLimits {
-    /// Resident memory of all its processes, added up every second; pages that they share count for each.
+    /// Resident memory of all its processes, added up every second; shared pages count for each process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Size>,
-    /// Open files of each process (RLIMIT_NOFILE).
+    /// Open files per process (RLIMIT_NOFILE).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<u64>,
     /// Maximum size of its log, which all restarts share.
@@ -198,13 +201,13 @@ fn log() -> Size {
 /// A value in a target's URL that is known only once its service runs: `{address:NAME}` or `{folder:NAME}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServicePlace<'a> {
-    /// The address where it listens.
+    /// The address where the service listens.
     Address(&'a str),
     /// Its folder.
     Folder(&'a str),
 }
 
-/// The start of a placeholder, and its constructor from a name.
+/// The start of a placeholder, and the constructor that takes its name.
 type PlaceForm<'a> = (&'static str, fn(&'a str) -> ServicePlace<'a>);
 
 impl<'a> ServicePlace<'a> {
@@ -256,7 +259,7 @@ impl<'a> ServicePlace<'a> {
 #[error("service {0} waits for itself")]
 pub struct ServiceCycle(pub String);
 
-/// What is wrong: the service's keys, the mistake, and what would be correct.
+/// A mistake in a service: its keys, what is wrong, and what would be correct.
 type Wrong = (Vec<&'static str>, String, Option<String>);
 
 impl ServiceEntry {
@@ -283,12 +286,12 @@ impl ServiceEntry {
             .or_else(|| self.environment_mistake())
     }
 
-    /// A mistake in when it is ready, how long it may take, or what it may use.
+    /// A mistake in when the service is ready, how long it may take, or what it may use.
     fn ready_or_limits_mistake(&self) -> Option<Wrong> {
         if self.ready.line.as_ref().is_some_and(String::is_empty) {
             return Some((
                 vec!["ready", "line"],
-                "every line contains this text".into(),
+                "it is empty, and every line contains an empty text".into(),
                 None,
             ));
         }
@@ -330,7 +333,7 @@ impl ServiceEntry {
         None
     }
 
-    /// A mistake in a variable's name or value.
+    /// A mistake in an environment variable's name or value.
     fn environment_mistake(&self) -> Option<Wrong> {
         let odd = |name: &&String| name.is_empty() || name.contains(['=', '\0']);
         if let Some(name) = self.environment.keys().find(odd) {
@@ -395,7 +398,7 @@ impl Experiment {
         self.check_service_places(source)
     }
 
-    /// Checks that the services that targets' URLs name exist and have what the URLs ask for.
+    /// Checks that the services named in targets' URLs exist and have what the URLs ask for.
     fn check_service_places(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let all = self
             .targets
@@ -423,7 +426,7 @@ impl Experiment {
     fn service_mistake(&self, name: &str, service: &ServiceEntry, hosts: &Hosts) -> Option<Wrong> {
         if !is_name(name) {
             let help = "use letters, digits, '-', '_' and '.'; begin with a letter or digit";
-            let what = "its name cannot be used as a file name".to_string();
+            let what = "the service's name cannot be used as a file name".to_string();
             return Some((Vec::new(), what, Some(help.into())));
         }
         if let Some(mistake) = service.mistake() {
@@ -520,7 +523,7 @@ impl Experiment {
         None
     }
 
-    /// The message for an unknown service.
+    /// The message about an unknown service.
     pub(crate) fn no_service(&self, name: &str) -> String {
         let known: Vec<&str> = self.services.keys().map(String::as_str).collect();
         match known.is_empty() {
@@ -532,10 +535,10 @@ impl Experiment {
         }
     }
 
-    /// The names of services, each after those it waits for.
+    /// The names of services, each after the services that it waits for.
     ///
     /// # Errors
-    /// A service waits for itself.
+    /// A service waits for itself, directly or through others.
     pub fn services_in_order(&self) -> Result<Vec<&str>, ServiceCycle> {
         let mut order: Vec<&str> = Vec::new();
         while order.len() < self.services.len() {
@@ -560,14 +563,14 @@ impl Experiment {
         Ok(order)
     }
 
-    /// The host of a service.
+    /// The host on which a service runs.
     pub fn host_of_service(&self, service: &ServiceEntry) -> HostName {
         service.host.clone().unwrap_or_else(HostName::local)
     }
 }
 
 impl Target {
-    /// Whether the URL is known only once services run.
+    /// Whether the URL is known only once its services run.
     pub fn is_of_service(&self) -> bool {
         !ServicePlace::all(&self.url).is_empty()
     }
@@ -578,7 +581,7 @@ impl Target {
     }
 }
 
-/// The mistake in the path of a private folder, and its correction.
+/// The mistake in the path of a private folder, and what would be correct.
 fn odd_path(path: &Path) -> Option<(String, &'static str)> {
     let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
     let shown = path.display();
@@ -600,7 +603,7 @@ fn odd_path(path: &Path) -> Option<(String, &'static str)> {
     })
 }
 
-/// Whether it is usable as a file name and within a URL.
+/// Whether a name is usable as a file name and within a URL.
 fn is_name(name: &str) -> bool {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     name.len() <= NAME_LETTERS_MAX
@@ -635,7 +638,7 @@ at = "1s"
 for = "1s"
 "#;
 
-    /// Services start in dependency order, and their placeholders in URLs are replaced.
+    /// Services start in dependency order, and placeholders for them in URLs are replaced.
     #[test]
     fn order_and_places() {
         let experiment = Experiment::parse("x.toml", GOOD).unwrap();

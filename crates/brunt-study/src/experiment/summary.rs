@@ -19,7 +19,7 @@ use crate::host::HostName;
 use super::{Experiment, Sweep, TCP_SCHEMES, Target, toml_without_secrets};
 
 impl Experiment {
-    /// The description of the experiment for its results.
+    /// Describes the experiment for its results.
     pub fn summary(&self) -> ExperimentSummary {
         let devices = self
             .targets
@@ -61,7 +61,7 @@ impl Experiment {
         }
     }
 
-    /// Adds groups of simultaneous jobs and each of these jobs; removes workloads that nothing else runs.
+    /// Adds groups of simultaneous jobs, and each of these jobs; removes workloads that run only in groups.
     fn add_together(&self, workloads: &mut BTreeMap<String, WorkloadSummary>) {
         for (name, group) in self.workloads.groups() {
             let mut each = Vec::new();
@@ -127,8 +127,8 @@ impl Experiment {
         several.collect()
     }
 
-    /// For an experiment with network connections: their congestion control. If none is set, it is the kernel's
-    /// default, also in a lab.
+    /// The congestion control of an experiment's network connections, if it has any. If none is set, it is the
+    /// kernel's default, also in a lab.
     fn congestion_summary(&self) -> Option<CongestionSummary> {
         let by_network = |target: &Target| {
             let mut schemes = TCP_SCHEMES.iter();
@@ -164,7 +164,7 @@ fn device(target: &Target) -> TargetSummary {
     }
 }
 
-/// What a load with its own location runs on.
+/// What a load with its own location runs on, in place of a target.
 fn own_target(entry: &dyn LoadEntry) -> TargetSummary {
     TargetSummary {
         kind: match entry.directory() {

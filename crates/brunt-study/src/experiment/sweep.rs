@@ -1,6 +1,6 @@
-//! `[sweep]`: its axes, and the drafts of points that differ in their values.
+//! `[sweep]`: its axes, and the drafts of points for all of their values.
 //!
-//! The rule: every draft is replaced by one for each value of an axis, in the order of the axes below.
+//! The rule: every draft is replaced with one draft per value of an axis, in the order of the axes below.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use super::{LabEntry, LinkOptions};
 /// The axis of file sizes.
 pub(super) const FILE_SIZE_AXIS: &str = "file_size";
 
-/// Names that no option's axis may have.
+/// Names that the axis of a URL option may not have.
 const AXES: &[&str] = &[
     "block_size",
     "queue_depth",
@@ -36,7 +36,7 @@ const AXES: &[&str] = &[
     ON_AXIS,
 ];
 
-/// Values to sweep over. A key that is absent or empty leaves the workload's own value.
+/// Values to sweep over. If a key is absent or empty, the workload's own value stays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sweep {
@@ -58,40 +58,40 @@ pub struct Sweep {
     /// Requests per second; requires open-loop workloads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rate: Vec<f64>,
-    /// Speed relative to the traces' timing, such as 2 for twice as fast; the workloads must replay
-    /// traces.
+    /// Speed relative to the traces' timing, such as 2 for twice as fast; requires workloads that replay traces.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub speed: Vec<f64>,
     /// Size of the data file of every file system, or of each file of a metadata load, in place of its `file_size`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub file_size: Vec<Size>,
-    /// How many of a workload's `hosts` work at once. The hosts are divided into groups of that many, in their order, and
-    /// each group is a point: with 1, every host works alone, one after another. For indexes of robustness (docs/indexes.md).
+    /// How many of a workload's `hosts` work at the same time. The hosts are divided into groups of that many, in
+    /// their order, and each group is a point: with 1, the hosts work alone, one after another. Used for the
+    /// robustness indexes (docs/indexes.md).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<u32>,
-    /// One-way delay of every link (`[lab.links.NAME]`, `[links.NAME]`), or of those in `links`.
+    /// One-way delay of every link (`[lab.links.NAME]`, `[links.NAME]`), or only of the links in `links`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_delay: Vec<Span>,
-    /// Packet loss of every link, or of those in `links`, in each direction, such as 0.01 or "1%".
+    /// Packet loss of every link, or only of the links in `links`, in each direction, such as 0.01 or "1%".
     #[serde(
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "share::link_loss"
     )]
     #[schemars(with = "Vec<Share>")]
     pub link_loss: Vec<f64>,
-    /// Rate of every link, or of those in `links`, in each direction.
+    /// Rate of every link, or only of the links in `links`, in each direction.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_rate: Vec<BitRate>,
-    /// Any other key of `[lab.links.NAME]` and its values, such as `mtu`, `queue` or `preset`: an axis for each, named
-    /// after its key (`link_mtu`), of every link of the lab, or of those in `links`.
+    /// Any other key of `[lab.links.NAME]` and its values, such as `mtu`, `queue` or `preset`: each is an axis named
+    /// after its key (`link_mtu`), for every link of the lab, or only for the links in `links`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub link: BTreeMap<String, Vec<AxisValue>>,
-    /// Options of targets' URLs, by the name of the target, then by that of the option (`brunt help devices`): an axis
-    /// for each, named after its option. The value `"default"` omits the option.
+    /// Options of targets' URLs, by the name of the target and the name of the option (`brunt help devices`): each
+    /// option is an axis named after it. The value `"default"` omits the option.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, BTreeMap<String, Vec<AxisValue>>>,
-    /// Not an axis: names of the links that `link_delay`, `link_loss`, `link_rate` and `link` vary,
-    /// such as those between sites; default: all.
+    /// Not an axis: names of the links that `link_delay`, `link_loss`, `link_rate` and `link` vary, such as links
+    /// between sites; default: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<String>,
 }
@@ -122,7 +122,7 @@ impl fmt::Display for AxisValue {
 }
 
 impl AxisValue {
-    /// As an MTU in bytes, if it is in range.
+    /// The value as an MTU in bytes, if it is in range.
     pub(super) fn mtu(&self) -> Option<u32> {
         let AxisValue::Whole(bytes) = self else {
             return None;
@@ -134,7 +134,7 @@ impl AxisValue {
 }
 
 impl Sweep {
-    /// Names of the axes that have values and the same type in every experiment.
+    /// Names of the axes that have values, except those whose names depend on the experiment.
     pub fn swept(&self) -> Vec<&'static str> {
         let axes = [
             ("block_size", self.block_size.is_empty()),
@@ -156,7 +156,7 @@ impl Sweep {
             .collect()
     }
 
-    /// Whether it varies settings of links.
+    /// Whether the sweep varies settings of links.
     pub(super) fn varies_links(&self) -> bool {
         let axes = [
             self.link_delay.is_empty(),
@@ -167,14 +167,14 @@ impl Sweep {
         axes.contains(&false)
     }
 
-    /// Number of points that a target's options split each point into.
+    /// Number of points that the swept options of a target split each point into.
     pub(super) fn options_of(&self, target: &str) -> usize {
         let axes = self.options.get(target).into_iter().flatten();
         axes.map(|(_, values)| values.len().max(1))
             .fold(1, usize::saturating_mul)
     }
 
-    /// Replaces each draft by one for each combination of values of a workload's keys.
+    /// Replaces each draft with one draft per combination of swept values for a workload's keys.
     pub(super) fn vary(&self, drafts: &mut Vec<Draft>) {
         vary(drafts, "block_size", &self.block_size, |workload, size| {
             workload.blocks = BlockSizes::only(*size);
@@ -209,11 +209,11 @@ impl Sweep {
         }
     }
 
-    /// Does the same for the axes that are not keys of a workload.
+    /// Replaces each draft with one draft per combination of values on the axes that are not keys of a workload.
     pub(super) fn vary_surroundings(&self, drafts: &mut Vec<Draft>, lab: Option<&LabEntry>) {
         vary_clients(drafts, &self.clients);
         let links = &self.links;
-        // First, because it sets all others.
+        // The preset comes first, because it replaces all other settings.
         if let (Some(presets), Some(lab)) = (self.link.get("preset"), lab) {
             vary_drafts(drafts, "link_preset", presets, |draft, preset| {
                 for (name, ways) in links_named(draft, links) {
@@ -255,7 +255,7 @@ impl Sweep {
                 key => vary_drafts(drafts, &format!("link_{key}"), values, |draft, value| {
                     let option = format!("{key}={value}");
                     for (_, ways) in links_named(draft, links) {
-                        // Mistakes are reported when the file is read.
+                        // Invalid values were reported when the file was read.
                         let _ = LinkOptions::set_on(&option, ways);
                     }
                 }),
@@ -264,7 +264,7 @@ impl Sweep {
     }
 }
 
-/// The links of a draft with these names, or all if no names are given.
+/// The links of a draft with these names; all of them if no names are given.
 fn links_named<'a>(
     draft: &'a mut Draft,
     names: &'a [String],
@@ -273,7 +273,7 @@ fn links_named<'a>(
     links.filter(move |(name, _)| names.is_empty() || names.contains(name))
 }
 
-/// Replaces each draft on a target by one for each value of an option of its URL.
+/// Replaces each draft on a target with one draft per value of an option of the target's URL.
 fn vary_option(drafts: &mut Vec<Draft>, target: &str, option: &str, values: &[AxisValue]) {
     let vary = |draft: Draft| {
         if !draft.targets.iter().any(|name| name == target) {
@@ -304,7 +304,7 @@ pub(super) fn touches(axis: &str, key: &str) -> bool {
     }
 }
 
-/// Replaces each draft by one for each value of an axis of the workload.
+/// Replaces each draft with one draft per value of an axis of the workload.
 fn vary<T: fmt::Display>(
     drafts: &mut Vec<Draft>,
     axis: &'static str,
@@ -321,7 +321,7 @@ fn vary<T: fmt::Display>(
     });
 }
 
-/// Replaces each draft by one for each group of simultaneous clients.
+/// Replaces each draft with one draft per group of simultaneous clients.
 fn vary_clients(drafts: &mut Vec<Draft>, counts: &[u32]) {
     if counts.is_empty() {
         return;
@@ -358,7 +358,7 @@ fn vary_clients(drafts: &mut Vec<Draft>, counts: &[u32]) {
     *drafts = drafts.iter().flat_map(groups).collect();
 }
 
-/// Replaces each draft by one for each value of an axis of these links, or of every link if none is named.
+/// Replaces each draft with one draft per value of an axis of these links, or of all links if none is named.
 fn vary_links<T: fmt::Display>(
     drafts: &mut Vec<Draft>,
     names: &[String],
@@ -372,7 +372,7 @@ fn vary_links<T: fmt::Display>(
     });
 }
 
-/// Replaces each draft by one for each value of an axis.
+/// Replaces each draft with one draft per value of an axis.
 fn vary_drafts<T: fmt::Display>(
     drafts: &mut Vec<Draft>,
     axis: &str,
@@ -557,7 +557,7 @@ first_burst = ["8k", "default"]
             "link.distribution",
             "absolute",
         );
-        // Invalid only in combination with the link's other keys.
+        // These are invalid only in combination with the link's other keys.
         check(
             mtu,
             "link.loss_gap = [7]\nlink.loss_bursts = [\"{ to_bad = 0.1, to_good = 0.5 }\"]",
@@ -596,7 +596,7 @@ first_burst = ["8k", "default"]
             table,
             fault,
             "[sweep.options.local]",
-            "a fault affects one device",
+            "a fault affects only one device",
         );
         let sizes = "file_size = [\"1MiB\"]\nlink.mtu = [1500]";
         check(mtu, sizes, "file_size", "there is no file system");

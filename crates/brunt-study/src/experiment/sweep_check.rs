@@ -13,7 +13,7 @@ use super::{Experiment, LinkBack, LinkOptions, RUNS_MAX, TogetherEntry};
 use crate::fault::FaultEntry;
 use crate::plain::moves_text;
 
-/// Number of axes that are a workload's own keys; they come first.
+/// Number of axes that are a workload's own keys; these axes come first.
 const OWN_AXES: usize = 7;
 
 impl Experiment {
@@ -34,7 +34,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Refuses a sweep that would never end.
+    /// Refuses a sweep with too many runs.
     fn check_runs(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let axes = &self.sweep;
         let lengths = [
@@ -71,7 +71,7 @@ impl Experiment {
             options.saturating_mul(self.workloads.on_targets().count())
         };
         let alone = self.targets.keys().map(on_target);
-        // Each job has a point, and so has the group.
+        // Each job is a point, and so is the group.
         let of_group = |group: &TogetherEntry| {
             let options = group.targets().into_iter();
             let options = options.map(|target| axes.options_of(&target));
@@ -93,7 +93,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks that all workloads have what these axes vary.
+    /// Checks that all workloads have a rate or speed to vary if these are swept.
     fn check_rate_and_speed(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let axes = &self.sweep;
         let closed = self
@@ -155,7 +155,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks the keys of links that are swept, and each of their values alone.
+    /// Checks the swept keys of links, and each of their values by itself.
     fn check_link_axes(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (key, values) in &self.sweep.link {
             let path = ["sweep", "link", key.as_str()];
@@ -182,8 +182,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks the targets whose options are swept. Only the code that opens a target knows whether its URL accepts
-    /// these options.
+    /// Checks that the targets exist whose options are swept. Only the code that opens a target knows whether its URL
+    /// accepts these options.
     fn check_option_axes(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, options) in &self.sweep.options {
             let path = ["sweep", "options", name.as_str()];
@@ -199,7 +199,8 @@ impl Experiment {
             };
             if target.serve.is_none() && self.fault.iter().any(on_device) {
                 let what = format!(
-                    "options of target {name} are swept, so it is opened several times, but a fault affects one device"
+                    "options of target {name} are swept, so it is opened several times, but a fault \
+                     affects only one device"
                 );
                 let help = "have the experiment serve the target (serve = …), or remove the fault";
                 return Err(source.mistake(&path, what, Some(help.to_string())));
@@ -239,7 +240,7 @@ fn wrong_link_value(key: &str, value: &AxisValue) -> Option<String> {
             MTU.end()
         )),
         "mtu" => None,
-        // Paths in other places are relative to the file.
+        // Under [lab.links], paths are relative to the file that contains them; here they would not be.
         "distribution" if text.contains('/') && !text.starts_with('/') => Some(format!(
             "{text}: write a relative path under [lab.links], or an absolute one"
         )),

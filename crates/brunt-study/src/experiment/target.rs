@@ -1,4 +1,4 @@
-//! `[targets.NAME]`: something to measure. Either it exists already and has a URL, or the experiment serves it, in a
+//! `[targets.NAME]`: something to measure. Either it already exists and has a URL, or the experiment serves it, in a
 //! separate process on a free port, and measures it through the initiator:
 //! ```toml
 //! [targets.disk]
@@ -23,17 +23,17 @@ use crate::role::{RoleKind, Serve, serving};
 /// Placeholder for the name of the host that opens a target, in the URL of a per-client target.
 pub const CLIENT_PLACE: &str = "{client}";
 
-/// Maximum LUNs of a target that an experiment serves itself.
+/// Maximum number of LUNs in a target that an experiment serves itself.
 pub const LUNS_MAX: usize = 64;
 
 /// A target to measure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    /// Device URL: a path (file or block device), `null:SIZE`, `memory:SIZE`,
-    /// `iscsi://host/name/lun`, `nbd://host/export`, `nfs://host/export/file`, `tcp://host:port`;
-    /// see `brunt help devices`. `{client}` in it is the name of the host that opens it: each of a
-    /// workload's `hosts` then has its own target, such as `nbd://server/{client}`.
+    /// Device URL: a path (file or block device), `null:SIZE`, `memory:SIZE`, `iscsi://host/name/lun`,
+    /// `nbd://host/export`, `nfs://host/export/file`, `tcp://host:port`; see `brunt help devices`. `{client}` in it
+    /// stands for the name of the host that opens it: each of a workload's `hosts` then has its own target, such as
+    /// `nbd://server/{client}`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// Instead of `url`: a target that the experiment starts itself and measures over TCP. A LUN in the form of
@@ -41,22 +41,22 @@ pub struct Target {
     /// the folder of an NFS server that keeps names but no data (`brunt sink --nfs`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve: Option<Serve>,
-    /// With `serve`: host that serves it: one of the lab's, one of `[hosts]`, or `local` (the machine that runs the
-    /// experiment).
+    /// With `serve`: the host that serves the target: one of the lab's, one of `[hosts]`, or `local` (the machine
+    /// that runs the experiment).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
     /// With several LUNs in `serve`: index of the LUN to measure; default: the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lun: Option<u16>,
-    /// With `serve`: options of the URL that opens it, such as `sessions=2&send_buffer=64k`.
+    /// With `serve`: options for the URL with which the target is opened, such as `sessions=2&send_buffer=64k`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
-    /// Workloads to run against this target; default: all that no group under `together` names.
+    /// Workloads to run against this target; default: all that are in no group under `together`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workloads: Option<Vec<String>>,
 }
 
-/// The wrong key, the mistake, and what would be correct.
+/// A mistake in a target: the wrong key, what is wrong, and what would be correct.
 type TargetMistake = (&'static str, String, Option<String>);
 
 fn help(text: &str) -> Option<String> {
@@ -64,7 +64,7 @@ fn help(text: &str) -> Option<String> {
 }
 
 impl Target {
-    /// What is measured, as written: a URL, or what is served.
+    /// What is measured, as written in the file: a URL, or what is served.
     pub fn place(&self) -> &str {
         match &self.serve {
             None => &self.url,
@@ -75,12 +75,13 @@ impl Target {
         }
     }
 
-    /// The role that serves it; `None` for a target with a URL.
+    /// The role that serves the target; `None` for a target with a URL.
     pub fn role(&self) -> Option<Box<dyn RoleKind>> {
         self.serve.as_ref().map(serving)
     }
 
-    /// The URL that opens it while its role listens on `address`; its own URL if the experiment doesn't serve it.
+    /// The URL that opens the target while its role listens on `address`; the target's own URL if the experiment
+    /// doesn't serve it.
     pub fn url_at(&self, address: std::net::SocketAddr) -> String {
         let served = self
             .role()
@@ -95,7 +96,7 @@ impl Target {
         url
     }
 
-    /// Whether each host that opens it has a separate target.
+    /// Whether each host that opens the target has a separate one.
     pub fn is_each_clients_own(&self) -> bool {
         self.url.contains(CLIENT_PLACE)
     }
@@ -108,7 +109,7 @@ impl Target {
         }
     }
 
-    /// Checks its keys against each other.
+    /// Checks the target's keys against each other.
     pub(super) fn check(&self) -> Result<(), TargetMistake> {
         match self.role() {
             Some(role) => self.check_served(&*role),
@@ -116,7 +117,7 @@ impl Target {
         }
     }
 
-    /// Checks a target that exists already.
+    /// Checks a target that already exists.
     fn check_opened(&self) -> Result<(), TargetMistake> {
         if self.url.is_empty() {
             let what = "it has neither url nor serve".to_string();
@@ -133,7 +134,7 @@ impl Target {
         ];
         for (key, there) in there {
             if there {
-                let what = format!("{key} applies to served targets only; this target has a url");
+                let what = format!("{key} is only for served targets, but this target has a url");
                 return Err((key, what, help("write it in the url")));
             }
         }
@@ -148,11 +149,12 @@ impl Target {
             .flat_map(Serve::words)
             .any(|lun| lun.contains(CLIENT_PLACE))
         {
-            let what = format!("{CLIENT_PLACE} in serve: one target is served for all clients");
+            let what =
+                format!("serve contains {CLIENT_PLACE}, but one target is served for all clients");
             return Err((
                 "serve",
                 what,
-                help("serve a target for each client as a service, and write its url"),
+                help("for each client, serve a target as a service, and write its url"),
             ));
         }
         if !self.url.is_empty() {
@@ -208,7 +210,7 @@ mod tests {
         Ok(target)
     }
 
-    /// A served target is opened where its role listens.
+    /// A served target is opened at the address where its role listens.
     #[test]
     fn a_served_target_is_opened_where_its_role_listens() {
         let at = "127.0.0.1:9".parse().unwrap();
@@ -253,10 +255,10 @@ mod tests {
         };
         check("", "neither url");
         check("url = \"a\"\nserve = \"b\"", "both url and serve");
-        check("url = \"a\"\nlun = 1", "applies to served targets only");
+        check("url = \"a\"\nlun = 1", "is only for served targets");
         check(
             "url = \"a\"\noptions = \"x=1\"",
-            "applies to served targets only",
+            "is only for served targets",
         );
         check("serve = 7", "a LUN such as");
         check("serve = []", "0 LUNs");

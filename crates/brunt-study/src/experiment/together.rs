@@ -1,5 +1,5 @@
-//! `[together.NAME]`: several workloads at once, like the jobs of a fio file. The group is a point, and each of its
-//! jobs is one too: the figures of all come from the same runs.
+//! `[together.NAME]`: several workloads at once, like the jobs of a fio file. The group is a point, and so is each of
+//! its jobs: the figures for all of them come from the same runs.
 //!
 //! ```toml
 //! [together.mixed]
@@ -9,7 +9,7 @@
 //! ]
 //! ```
 //!
-//! The rule: a workload that a group names runs alone only on targets that list it in their `workloads`.
+//! The rule: a workload in a group runs alone only on targets that list it in their `workloads`.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub struct TogetherEntry {
     pub exit_all: bool,
 }
 
-/// One of several workloads that run at once.
+/// One of the workloads in a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobEntry {
@@ -43,12 +43,12 @@ pub struct JobEntry {
     pub workload: String,
     /// Name of the target that it runs against.
     pub target: String,
-    /// Name of the job in the results; default: that of the workload. Jobs with the same workload
-    /// need different names.
+    /// Name of the job in the results; default: the workload's name. Jobs with the same workload need different
+    /// names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Delay from the start of the run to the start of the job. Measurements of jobs start a whole
-    /// number of intervals apart.
+    /// Delay from the start of the run to the start of the job. The measurements of jobs start a whole number of
+    /// intervals apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_delay: Option<Span>,
     /// Ends a run when this job has ended.
@@ -61,7 +61,7 @@ fn is_off(switch: &bool) -> bool {
 }
 
 impl TogetherEntry {
-    /// The names of their targets, each once.
+    /// The names of the jobs' targets, without duplicates.
     pub(super) fn targets(&self) -> Vec<String> {
         let mut targets: Vec<String> = Vec::new();
         for job in &self.jobs {
@@ -80,14 +80,14 @@ impl JobEntry {
     }
 }
 
-/// A job of a draft point, as swept.
+/// A job of a draft point, with swept values.
 #[derive(Clone)]
 pub(super) struct JobDraft {
     pub(super) name: String,
     pub(super) target: String,
     pub(super) url: String,
     pub(super) workload: Box<Workload>,
-    /// Requirements of a workload on other hosts.
+    /// What the workload needs on other hosts, if it runs there.
     pub(super) remote: Option<RemoteSetup>,
     pub(super) start_delay: Span,
     pub(super) ends_run: bool,
@@ -98,14 +98,14 @@ pub(super) struct JobDraft {
 pub(super) struct TogetherDraft {
     pub(super) jobs: Vec<JobDraft>,
     pub(super) exit_all: bool,
-    /// The names of their targets, each once.
+    /// The names of the jobs' targets, without duplicates.
     pub(super) targets: Vec<String>,
 }
 
 impl TogetherDraft {
     /// The combined load. A trace is read once for all jobs that replay it.
     pub(super) fn load(&self, inputs: &SharedInputs) -> Result<TogetherLoad, WorkloadError> {
-        // If one of the hosts is lost, the others may continue.
+        // If a host is lost, the run may continue with the others.
         let members = self.jobs.iter().map(|job| job.workload.hosts.len().max(1));
         let members = Arc::new(RunMembers::new(members.sum()));
         let load = |index: usize, job: &JobDraft| {
@@ -163,7 +163,7 @@ impl Experiment {
         self.workloads.groups().flat_map(|(_, group)| &group.jobs)
     }
 
-    /// The jobs of a group, before the sweep.
+    /// The draft of a group, before the sweep.
     pub(super) fn together_draft(
         &self,
         group: &TogetherEntry,
@@ -228,7 +228,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Why workloads of a group cannot run together, and what to do.
+    /// Why the workloads of a group cannot run together, and what to do.
     fn unfit(&self, group: &TogetherEntry) -> Option<(String, String)> {
         let jobs = || {
             group
@@ -312,8 +312,8 @@ jobs = [
 queue_depth = [1, 8]
 "#;
 
-    /// A group is a point, and so is each of its jobs; the time of a run counts once, and the group's workloads do not
-    /// run alone unless a target says so.
+    /// A group is a point, and so is each of its jobs; the time of a run counts once, and the group's workloads do
+    /// not run alone unless a target lists them.
     #[test]
     fn jobs_are_points_of_a_point() {
         let experiment = Experiment::parse("x.toml", TEXT).unwrap();
@@ -343,7 +343,7 @@ queue_depth = [1, 8]
                 && plan.points[5].is_on("disk")
                 && !plan.points[5].is_on("log")
         );
-        // Four single points of one second, two groups of five seconds.
+        // There are four single points of one second, and two groups of five seconds.
         assert_eq!(
             (plan.runs.len(), plan.time_min.as_secs()),
             (6 * 4, 4 * (4 + 2 * 5))

@@ -1,11 +1,11 @@
-//! Rewords a parser's messages for authors of experiment files: keys and values instead of the program's fields,
-//! variants and types. Called by [`super::mistake`] and for command-line options.
+//! Rewords a parser's messages for authors of experiment files: they mention keys and values instead of the program's
+//! fields, variants and types. Called by [`super::mistake`] and for command-line options.
 //!
-//! The rule: an unrecognized text is passed on unchanged. Messages are only reworded; no decision depends on them.
+//! The rule: an unrecognized message is passed on unchanged. Messages are only reworded; no decision depends on them.
 
 use brunt_core::spelling::did_you_mean;
 
-/// Keys that fio names differently: fio's name, our key, and what to write.
+/// Keys that have another name in fio: fio's name, our key, and what to write.
 const FIO: &[(&str, &str, &str)] = &[
     ("blockalign", "align", "align = \"4k\""),
     ("blocksize", "blocks", "blocks = [{ size = \"4k\" }]"),
@@ -47,10 +47,10 @@ const FIO: &[(&str, &str, &str)] = &[
     ("size", "region", "region = { length = \"1GiB\" }"),
 ];
 
-/// Maximum number of keys or values to list if none of them is close to what was written.
+/// Maximum number of keys or values to list if none of them resembles what was written.
 const LISTED_MAX: usize = 12;
 
-/// The mistake and what would be correct, from a message of `serde` or `toml`.
+/// Splits a message of `serde` or `toml` into the mistake and what would be correct.
 pub(crate) fn reworded(message: &str) -> (String, Option<String>) {
     if let Some(rest) = message.strip_prefix("unknown field `") {
         let (field, known) = split_known(rest);
@@ -81,17 +81,17 @@ pub(crate) fn reworded(message: &str) -> (String, Option<String>) {
         }
     }
     if message.starts_with("data did not match any variant of untagged enum") {
-        return ("this key doesn't take such a value".into(), None);
+        return ("this key doesn't take this type of value".into(), None);
     }
     (message.to_string(), None)
 }
 
-/// A key that is not among those known, and what would be correct.
+/// The message about an unknown key, and what would be correct.
 pub(super) fn unknown_key(key: &str, known: &[&str]) -> (String, Option<String>) {
     (format!("unknown key '{key}'"), help(key, known, "key"))
 }
 
-/// A value that is not among those known, and what would be correct.
+/// The message about an unknown value, and what would be correct.
 pub(super) fn unknown_value(value: &str, known: &[&str]) -> (String, Option<String>) {
     (
         format!("unknown value '{value}'"),
@@ -99,13 +99,13 @@ pub(super) fn unknown_value(value: &str, known: &[&str]) -> (String, Option<Stri
     )
 }
 
-/// The name before the next backtick, and the names in backticks after it.
+/// The name before the next backtick, and the quoted names after it.
 fn split_known(rest: &str) -> (&str, Vec<&str>) {
     let (name, known) = rest.split_once('`').unwrap_or((rest, ""));
     (name, known.split('`').skip(1).step_by(2).collect())
 }
 
-/// The closest known name; or the one for fio's name; or all of them if they are few.
+/// Suggests our key for a name of fio's, or the most similar known name, or all known names if they are few.
 fn help(written: &str, known: &[&str], what: &str) -> Option<String> {
     let by_fio = FIO
         .iter()
@@ -246,7 +246,7 @@ mod tests {
         );
     }
 
-    /// fio's names lead to our key, if that key exists.
+    /// A key's name in fio leads to our key, if the table has that key.
     #[test]
     fn fios_names_are_translated() {
         check(
@@ -259,7 +259,7 @@ mod tests {
             "unknown key 'runtime'",
             Some("write stop = { time = \"30s\" }"),
         );
-        // This table has no such key.
+        // The table has no such key.
         check(
             "numjobs = 30",
             "unknown key 'numjobs'",

@@ -1,8 +1,9 @@
-//! `[workloads.NAME]`: what an experiment runs, by name. A workload describes requests to targets; its `kind` makes it
-//! something else, such as a group of workloads or a file system benchmark. Kinds with their own table can also be written
-//! there, such as `[together.NAME]` and `[filesystems.NAME]`: [`gather`] makes them workloads before anything is read.
+//! `[workloads.NAME]`: what an experiment runs, by name. A workload describes requests to targets; its `kind` makes
+//! it something else, such as a group of workloads or a file system benchmark. Kinds with their own table can also be
+//! written there, such as `[together.NAME]` and `[filesystems.NAME]`: [`gather`] turns their entries into workloads
+//! before anything is read.
 //!
-//! The rule: kinds come from the table of loads alone ([`brunt_load::LOADS`]).
+//! The rule: the table of loads alone defines the kinds ([`brunt_load::LOADS`]).
 
 use std::collections::BTreeMap;
 use std::ops::{Index, Range};
@@ -25,12 +26,12 @@ const WORKLOADS: &str = "workloads";
 /// The key that selects the kind of a workload.
 const KIND_KEY: &str = "kind";
 
-/// One of an experiment's workloads.
+/// An entry among an experiment's workloads.
 #[derive(Clone, Debug)]
 pub enum WorkloadEntry {
     /// Requests to targets.
     OnTargets(Box<Workload>),
-    /// Other workloads that run at once.
+    /// A group of workloads that run at once.
     Together(TogetherEntry),
     /// A load that needs no target.
     Own(Arc<dyn LoadEntry>),
@@ -66,12 +67,12 @@ impl From<TogetherEntry> for WorkloadEntry {
 pub struct Workloads(BTreeMap<String, WorkloadEntry>);
 
 impl Workloads {
-    /// Adds a workload, in place of one with the same name.
+    /// Adds a workload; it replaces one with the same name.
     pub fn insert(&mut self, name: String, workload: impl Into<WorkloadEntry>) {
         self.0.insert(name, workload.into());
     }
 
-    /// Adds these workloads, in place of those with the same names.
+    /// Adds these workloads; they replace those with the same names.
     pub(super) fn extend(&mut self, more: Workloads) {
         self.0.extend(more.0);
     }
@@ -81,7 +82,7 @@ impl Workloads {
         self.0.keys()
     }
 
-    /// Workloads that make requests to targets.
+    /// Workloads that send requests to targets.
     pub fn on_targets(&self) -> impl Iterator<Item = (&String, &Workload)> {
         self.0.iter().filter_map(|(name, entry)| match entry {
             WorkloadEntry::OnTargets(workload) => Some((name, &**workload)),
@@ -89,7 +90,7 @@ impl Workloads {
         })
     }
 
-    /// Like [`Workloads::on_targets`], to be changed.
+    /// Like [`Workloads::on_targets`], but mutable.
     pub fn on_targets_mut(&mut self) -> impl Iterator<Item = (&String, &mut Workload)> {
         self.0.iter_mut().filter_map(|(name, entry)| match entry {
             WorkloadEntry::OnTargets(workload) => Some((name, &mut **workload)),
@@ -97,7 +98,7 @@ impl Workloads {
         })
     }
 
-    /// The workload with this name, if it makes requests to targets.
+    /// The workload with this name, if it sends requests to targets.
     pub fn on_target(&self, name: &str) -> Option<&Workload> {
         match self.0.get(name)? {
             WorkloadEntry::OnTargets(workload) => Some(workload),
@@ -105,7 +106,7 @@ impl Workloads {
         }
     }
 
-    /// Like [`Workloads::on_target`], to be changed.
+    /// Like [`Workloads::on_target`], but mutable.
     pub fn on_target_mut(&mut self, name: &str) -> Option<&mut Workload> {
         match self.0.get_mut(name)? {
             WorkloadEntry::OnTargets(workload) => Some(workload),
@@ -129,7 +130,7 @@ impl Workloads {
         })
     }
 
-    /// As TOML, those that are written in their own tables.
+    /// The workloads that are written in their own tables, as TOML.
     pub(super) fn tables(&self) -> toml::Table {
         let mut tables = toml::Table::new();
         let mut add = |table: Option<&str>, name: &String, keys: toml::Table| {
@@ -153,10 +154,10 @@ impl Workloads {
     }
 }
 
-/// The workload with this name, which makes requests to targets.
+/// The workload with this name, which must send requests to targets.
 ///
 /// # Panics
-/// If there is none.
+/// There is no such workload.
 impl<N: AsRef<str> + ?Sized> Index<&N> for Workloads {
     type Output = Workload;
     fn index(&self, name: &N) -> &Workload {
@@ -166,14 +167,14 @@ impl<N: AsRef<str> + ?Sized> Index<&N> for Workloads {
     }
 }
 
-/// Writes those that make requests to targets; [`Experiment::written_out`] adds the others.
+/// Serializes the workloads that send requests to targets; [`Experiment::written_out`] adds the others.
 impl Serialize for Workloads {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.on_targets())
     }
 }
 
-/// Reads those that make requests to targets; `read_kinds` reads the others.
+/// Deserializes the workloads that send requests to targets; `read_kinds` reads the others.
 impl<'de> Deserialize<'de> for Workloads {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Workloads, D::Error> {
         let workloads = BTreeMap::<String, Workload>::deserialize(deserializer)?;
@@ -198,7 +199,7 @@ impl JsonSchema for Workloads {
     }
 }
 
-/// The kinds that references describe.
+/// The kinds that appear in the reference documentation.
 fn documented() -> impl Iterator<Item = &'static LoadKind> {
     let is_hidden =
         |kind: &&LoadKind| matches!(kind.form, LoadForm::Own(own) if own.help.is_empty());
@@ -232,8 +233,8 @@ pub(super) fn schema() -> Schema {
     };
     add("/properties", tables);
     let help = format!(
-        "Kind of load: {}; default: what the other keys describe. The kinds of other tables, such as `together`, are \
-         allowed, too, with the keys of these tables.",
+        "Kind of load: {}; default: what the other keys describe. The kinds with their own tables, \
+         such as `together`, are allowed too, with the keys of these tables.",
         plain.join(", ")
     );
     let kind = json!({ "type": "string", "enum": plain, "description": help });
@@ -242,10 +243,10 @@ pub(super) fn schema() -> Schema {
     schema
 }
 
-const GROUPS_HELP: &str = "Workloads that run at once, by a name of your choice. Each such group is a point, and so is each \
-                           of its jobs. A workload that a group names runs alone only on targets whose `workloads` list it.";
+const GROUPS_HELP: &str = "Workloads that run at once, by a name of your choice. Each such group is a \
+ point, and so is each of its jobs. A workload in a group runs alone only on targets whose `workloads` list it.";
 
-/// Whether no workload makes requests to targets.
+/// Whether no workload sends requests to targets.
 pub(super) fn none_on_targets(workloads: &Workloads) -> bool {
     workloads.on_targets().next().is_none()
 }
@@ -253,7 +254,7 @@ pub(super) fn none_on_targets(workloads: &Workloads) -> bool {
 /// A mistake in the file: its position, a message, and a suggestion.
 type Misplaced = (Range<usize>, String, Option<String>);
 
-/// Makes the entries of all kinds' own tables workloads with that kind.
+/// Turns the entries of all kinds' own tables into workloads with the key `kind`.
 pub(super) fn gather(source: &mut Source<'_>) -> Result<(), Box<FileError>> {
     let mut moved = BTreeMap::new();
     for kind in LOADS {
@@ -320,8 +321,8 @@ fn move_entries(
     Ok(())
 }
 
-/// Reads and removes the workloads whose kind doesn't make requests to targets; removes the key `kind` of the others and
-/// returns it by their names.
+/// Reads and removes the workloads whose kind doesn't send requests to targets; from the others, removes the key
+/// `kind` and returns its value by workload name.
 pub(super) fn read_kinds(
     root: &mut DeTable<'_>,
     source: &Source<'_>,
@@ -374,7 +375,7 @@ pub(super) fn read_kinds(
 }
 
 impl Experiment {
-    /// Checks that workloads are of the kind that they state.
+    /// Checks that workloads are of the kind that their key `kind` says.
     pub(super) fn check_kinds(
         &self,
         source: &Source<'_>,
@@ -384,7 +385,7 @@ impl Experiment {
             let Some(stated) = stated.get(name) else {
                 continue;
             };
-            // A workload with mistakes makes no load; they are reported with the other checks.
+            // A workload with mistakes makes no load; the mistakes are reported by other checks.
             if workload.check().is_err() {
                 continue;
             }
@@ -426,7 +427,8 @@ kind = "nap"
 naps = 3
 "#;
 
-    /// A kind's own table and the key `kind` mean the same, and what is written out can be read again.
+    /// An entry in a kind's own table and a workload with the key `kind` mean the same, and what is written out can
+    /// be read again.
     #[test]
     fn a_kind_can_be_written_in_its_own_table() {
         let experiment = Experiment::parse("x.toml", TEXT).unwrap();
@@ -489,7 +491,7 @@ naps = 3
         assert_mistake_at(&text, "[filesystem.home]", "did you mean filesystems?");
     }
 
-    /// The schema has the tables and names of all kinds, without those of tests.
+    /// The schema has the tables and names of all kinds, except test-only kinds.
     #[test]
     fn the_schema_has_all_kinds() {
         let schema = serde_json::to_value(Experiment::schema()).unwrap();

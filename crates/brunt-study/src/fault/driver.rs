@@ -1,8 +1,8 @@
 //! The interface between the schedule and a fault of any kind: inject it, check that it is in effect,
 //! maintain it, remove it. Implemented once for each mechanism: the lab, a layer of a device, a process.
 //!
-//! The rule: a driver reports what it observed from outside, never its intention, and also removes its fault
-//! when it is dropped.
+//! The rule: a driver reports what it observed from outside, never its intention, and removes its fault even if it is
+//! merely dropped.
 
 use std::io;
 use std::time::Duration;
@@ -18,43 +18,43 @@ use brunt_result::void::VoidReason;
 use crate::control::{ControlError, Reply};
 use crate::role::RoleError;
 
-/// Drives one fault through one run, like [`brunt_lab::Fault`]; but injecting it doesn't wait for its effect, because
-/// some faults show only in the run's requests. Dropping the driver removes the fault.
+/// Drives one fault through one run, like [`brunt_lab::Fault`], except that injecting it doesn't wait for its effect,
+/// because some faults show only in the run's requests. Dropping the driver removes the fault.
 pub trait FaultDriver: Send {
     /// The fault's effect, for a report.
     fn describe(&self) -> String;
 
-    /// Injects the fault and returns when. `None` if the target's process was killed or frozen: the
-    /// caller tries again.
+    /// Injects the fault and returns the time at which it did so. Returns `None` if the target's process was killed
+    /// or frozen; the caller then tries again.
     ///
     /// # Errors
     /// The fault cannot be injected.
     fn put(&mut self) -> Result<Option<Nanos>, DriverError>;
 
-    /// The proof that the fault is in effect, if there is one yet.
+    /// The proof that the fault is in effect, if there already is one.
     ///
     /// # Errors
     /// The check itself failed.
     fn poll(&mut self) -> Result<Option<Proof>, DriverError>;
 
-    /// What is observed while the fault shows no effect.
+    /// What is observed as long as the fault shows no effect.
     fn seen_instead(&self) -> String {
         "nothing".to_string()
     }
 
-    /// Advice after the fault showed no effect during the time `looked`: which setting to change,
-    /// and a value that would have shown an effect here. `None` if only more time could help.
+    /// Advice if the fault showed no effect for the time `looked`: which setting to change, and a value that would
+    /// have shown an effect here. `None` if only more time could help.
     fn advice(&self, looked: Duration) -> Option<String> {
         let _ = looked;
         None
     }
 
-    /// Whether the fault ended early.
+    /// Whether the fault ended before it was removed.
     fn is_over(&self) -> bool {
         false
     }
 
-    /// Maintains the fault: injects it again if what it was injected into has restarted.
+    /// Maintains the fault: injects it again if the process or layer that it was injected into has restarted.
     ///
     /// # Errors
     /// The fault is gone and cannot be injected again.
@@ -62,7 +62,7 @@ pub trait FaultDriver: Send {
         Ok(())
     }
 
-    /// Completed gaps in which the fault was not in effect.
+    /// Gaps in which the fault was not in effect, as far as they are over.
     fn gaps(&self) -> &[FaultGap] {
         &[]
     }
@@ -74,29 +74,29 @@ pub trait FaultDriver: Send {
     fn take_away(&mut self) -> Result<Proof, DriverError>;
 }
 
-/// Why a fault is not in effect, or not gone.
+/// Why a fault is not in effect, or is still in effect after its removal.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// It should be removed, but was never injected.
+    /// The fault should be removed, but was never injected.
     #[error("it is not in effect")]
     NotThere,
-    /// It was lost with its process, and showed no effect after the restart.
+    /// The fault was lost with its process, and showed no effect after the restart.
     #[error(
         "it had no visible effect after its target restarted: {seen}; write for = \"{lasts}\", or end it before the target is killed"
     )]
     NotShownAgain {
-        /// How long it would have to last, as written in a file.
+        /// How long the fault would have to last, as written in a file.
         lasts: Span,
         /// What was observed.
         seen: String,
     },
-    /// It was removed, but is still in effect.
+    /// The fault was removed, but is still in effect.
     #[error("it is still in effect after its removal: {seen}")]
     NotGone {
         /// What was observed.
         seen: String,
     },
-    /// What it should affect doesn't exist, or cannot fail in its current state.
+    /// The object that the fault affects doesn't exist, or cannot fail in its current state.
     #[error("{what}; {advice}")]
     Unfit {
         /// What is missing or unsuitable.
@@ -104,25 +104,25 @@ pub enum DriverError {
         /// The setting to change, and a value that works.
         advice: String,
     },
-    /// The layer of a device, or the process that serves it, refused.
+    /// The device's layer, or the process that serves the device, refused the command.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// Not a valid storage fault.
+    /// The storage fault is invalid.
     #[error(transparent)]
     Words(#[from] OpenError),
-    /// The machine or the lab doesn't allow it, or it showed no effect there.
+    /// The machine or the lab doesn't allow the fault, or it showed no effect there.
     #[error(transparent)]
     Fault(#[from] FaultError),
-    /// Another host could not inject it, or was lost.
+    /// Another host could not inject the fault, or was lost.
     #[error(transparent)]
     Remote(#[from] FaultEnd),
-    /// No such link or host.
+    /// There is no such link or host.
     #[error(transparent)]
     Lab(#[from] LabError),
     /// The target's process is not in the expected state.
     #[error(transparent)]
     Role(#[from] RoleError),
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{what}: {source}; {}", remedy(.source))]
     System {
         /// The operation.
@@ -133,7 +133,7 @@ pub enum DriverError {
 }
 
 impl DriverError {
-    /// The reason for which it invalidates the run.
+    /// Why this error invalidates the run.
     pub fn reason(&self) -> VoidReason {
         match self {
             DriverError::NotThere | DriverError::Control(_) | DriverError::Words(_) => {
@@ -159,8 +159,8 @@ impl DriverError {
         }
     }
 
-    /// An error for a fault whose target doesn't exist or cannot fail in its current state; with a suggestion of what
-    /// to write instead.
+    /// An error for a fault whose object doesn't exist or cannot fail in its current state, with advice on what to
+    /// write instead.
     pub(crate) fn unfit(what: impl Into<String>, advice: impl Into<String>) -> DriverError {
         DriverError::Unfit {
             what: what.into(),
@@ -173,7 +173,7 @@ impl DriverError {
     }
 }
 
-/// A fault of the lab: its effect is proven as soon as it is injected.
+/// Drives a fault of the lab, whose effect is proven as soon as it is injected.
 pub(crate) struct LabDriver {
     fault: Box<dyn brunt_lab::Fault>,
     proof: Option<Proof>,

@@ -15,11 +15,11 @@
 //! for = "2s"
 //! ```
 //!
-//! A fault can occur several times in a run ([`super::recurrence`]): once a file is read, each occurrence is a fault.
-//! Several faults can be active at once; [`super::overlap`] defines what happens when they affect each other.
+//! A fault can occur several times in a run ([`super::recurrence`]): once a file has been read, each occurrence is a
+//! fault. Several faults can be active at once; [`super::overlap`] defines what happens when they affect each other.
 //!
-//! The rule: one key selects the kind of fault ([`super::kinds`] lists them), common keys set time and
-//! target, and all others belong to that kind. A mistake is reported at its key.
+//! The rule: one key selects the kind of fault ([`super::kinds`] lists them), common keys set time and target, and
+//! all other keys belong to that kind. A mistake is reported at its key.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -38,14 +38,14 @@ use super::recurrence::{Occurrence, Recurrence};
 use crate::experiment::wording::reworded;
 use crate::host::HostName;
 
-/// Makes the times of faults independent of other numbers that derive from the same seed.
+/// Makes the times of faults independent of other random numbers that derive from the same seed.
 const RECURRENCE_SEED: u64 = 0x6d74_6266;
 
-/// One fault: its effect, time and place. For a fault that occurs several times in a run, one
-/// occurrence ([`super::Recurrence`]).
+/// A fault: its effect, time and place. For a fault that occurs several times in a run, one occurrence
+/// ([`super::Recurrence`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultEntry {
-    /// Time and place.
+    /// The fault's time and place.
     pub common: FaultCommon,
     /// The effect.
     pub kind: FaultKind,
@@ -60,7 +60,7 @@ struct CommonKeys {
     name: String,
     /// Start, counted from the start of measuring, or a list of starts. Without it the fault is sticky: present from
     /// before the first request until after the last. With `period`, the first start; with `mtbf`, the time before
-    /// which it doesn't occur.
+    /// which the fault doesn't occur.
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<Starts>,
     /// Duration; default: until the end of the run.
@@ -69,8 +69,8 @@ struct CommonKeys {
     /// Time from one start to the next, for a fault that occurs periodically.
     #[serde(skip_serializing_if = "Option::is_none")]
     period: Option<Span>,
-    /// Mean time between failures, from one start to the next, for a fault that occurs at random times. They are
-    /// exponentially distributed, derived from the experiment's `seed`, and the same in all runs.
+    /// Mean time between failures, from one start to the next, for a fault that occurs at random times. These times
+    /// are exponentially distributed, derived from the experiment's `seed`, and the same in all runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     mtbf: Option<Span>,
     /// With `mtbf`: mean time to repair, the mean of exponentially distributed durations; or use `for`.
@@ -79,13 +79,12 @@ struct CommonKeys {
     /// With `period` or `mtbf`: number of occurrences in a run; default: as many as end within it.
     #[serde(skip_serializing_if = "Option::is_none")]
     times: Option<u32>,
-    /// Target that it affects; runs against other targets do not include it. Optional for faults of the whole machine
-    /// or lab, which then affect all runs.
+    /// The target that the fault affects; it isn't injected into runs against other targets. Optional for faults of
+    /// the whole machine or lab; without it, they affect all runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     target: String,
-    /// Host with `ssh` or `agent` on which it is injected; default: where the experiment runs. For
-    /// `cpu`, `memory`, `freeze`, `kill`, `netem` and `bridge`. `target` then only selects the
-    /// runs.
+    /// Host with `ssh` or `agent` on which the fault is injected; default: where the experiment runs. Only for `cpu`,
+    /// `memory`, `freeze`, `kill`, `netem` and `bridge`. `target` then only selects the runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<HostName>,
 }
@@ -98,7 +97,7 @@ enum Starts {
     Several(Vec<Span>),
 }
 
-/// Keeps the messages about wrong durations, which a derived implementation loses.
+/// Implemented by hand to keep the messages about wrong durations, which a derived implementation would lose.
 impl<'de> Deserialize<'de> for Starts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Starts, D::Error> {
         struct StartsVisitor;
@@ -130,9 +129,9 @@ pub(super) const COMMON_KEYS: [&str; 9] = [
 /// Why a table is not a valid fault.
 #[derive(Debug)]
 pub(crate) enum EntryError {
-    /// A wrong key.
+    /// A mistake at a key.
     Key {
-        /// Its position; `None` for the whole table.
+        /// The key's position; `None` for the whole table.
         place: Option<Range<usize>>,
         /// The mistake.
         what: String,
@@ -141,7 +140,7 @@ pub(crate) enum EntryError {
     },
     /// A wrong value or an unknown key, as reported by the parser.
     Value {
-        /// The position, if the parser reports none.
+        /// The table's position, in case the parser reports none.
         place: Range<usize>,
         /// The parser's error.
         error: toml::de::Error,
@@ -149,12 +148,12 @@ pub(crate) enum EntryError {
 }
 
 impl FaultEntry {
-    /// Its effect, in a word or two.
+    /// The fault's effect, in a word or two.
     pub fn what(&self) -> String {
         self.kind.as_kind().what()
     }
 
-    /// The name of its kind: the key that selects it.
+    /// The name of the fault's kind: the key that selects it.
     pub fn kind_name(&self) -> &'static str {
         self.kind.entry().name()
     }
@@ -167,7 +166,7 @@ impl FaultEntry {
         }
     }
 
-    /// Its name in reports.
+    /// The fault's name in reports.
     pub fn label(&self) -> String {
         match self.common.occurrence {
             Some(Occurrence { number, count }) => format!("{} ({number} of {count})", self.name()),
@@ -175,7 +174,7 @@ impl FaultEntry {
         }
     }
 
-    /// The name of all its occurrences together.
+    /// The name that all occurrences of the fault have in common.
     pub fn name(&self) -> String {
         if self.common.name.is_empty() {
             self.what()
@@ -184,16 +183,16 @@ impl FaultEntry {
         }
     }
 
-    /// Whether it has its own line in the file: of a recurring fault, only the first occurrence does.
+    /// Whether the fault is the one to write to a file: of a recurring fault, only the first occurrence is.
     pub fn is_written(&self) -> bool {
         self.common.occurrence.is_none_or(|one| one.number == 1)
     }
 
-    /// Replaces each fault that occurs several times with its occurrences, in runs of length `run`.
-    /// Their times derive from `seed`.
+    /// Replaces each fault that occurs several times with its occurrences, in runs of length `run`. Random times are
+    /// derived from `seed`.
     ///
     /// # Errors
-    /// The index of a fault that can't occur like this, and its mistake.
+    /// Returns the index of a fault that can't recur as specified, and its mistake.
     pub fn expand(
         faults: Vec<FaultEntry>,
         seed: u64,
@@ -228,10 +227,10 @@ impl FaultEntry {
         }
     }
 
-    /// Reads a fault whose keys have their positions in a file.
+    /// Reads a fault from a table whose keys have positions in a file.
     pub(crate) fn read(table: Spanned<DeTable<'_>>) -> Result<FaultEntry, EntryError> {
         let place = table.span();
-        // `freeze = false` is the same as no key.
+        // `freeze = false` means the same as omitting the key.
         let names = |key: &str| KINDS.iter().any(|kind| kind.name() == key);
         let there = |(key, value): &(Spanned<DeString<'_>>, Spanned<DeValue<'_>>)| {
             !names(key.get_ref()) || !matches!(value.get_ref(), DeValue::Boolean(false))
@@ -295,7 +294,7 @@ impl FaultEntry {
 }
 
 impl CommonKeys {
-    /// The settings that they stand for.
+    /// Checks the keys and converts them to settings.
     fn checked(self) -> Result<FaultCommon, Mistake> {
         let recurrence = self.recurrence()?;
         let at = match self.at {
@@ -317,7 +316,7 @@ impl CommonKeys {
         let times = self.times;
         match (self.period, self.mtbf) {
             (Some(_), Some(_)) => {
-                let what = "it is either periodic or random";
+                let what = "a fault is either periodic or random";
                 Err(Mistake::new("mtbf", what, "omit period or mtbf"))
             }
             (Some(_), None) if self.mttr.is_some() => {
@@ -344,22 +343,26 @@ impl CommonKeys {
         }
     }
 
-    /// The start of a fault that recurs as specified by the key `key`.
+    /// The first start of a fault that recurs as specified by `key`.
     fn first(&self, key: &'static str) -> Result<Span, Mistake> {
         match self.at {
             Some(Starts::One(at)) => Ok(at),
             Some(Starts::Several(_)) => {
                 let help = format!("write a single start, or omit {key}");
-                Err(Mistake::new("at", format!("{key} is set as well"), help))
+                Err(Mistake::new(
+                    "at",
+                    format!("at is a list, but {key} is set as well"),
+                    help,
+                ))
             }
             None => {
-                let help = "write at = \"2s\"; its effect is compared with the time before";
+                let help = "write at = \"2s\", because the effect is compared with the time before";
                 Err(Mistake::new(key, "there is no first start", help))
             }
         }
     }
 
-    /// Refuses the keys of periodic and random faults in a fault that is neither.
+    /// Refuses keys of periodic and random faults if the fault is neither.
     fn refuse_without_recurrence(&self) -> Result<(), Mistake> {
         let help = "write mtbf = \"5s\" as well, or omit it";
         if self.mttr.is_some() {
@@ -479,7 +482,7 @@ pub(crate) fn serialize_written<S: serde::Serializer>(
 
 impl<'de> Deserialize<'de> for FaultEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FaultEntry, D::Error> {
-        // Works with any format: positions are lost here, and code that has the file finds them again.
+        // This works with any format, but loses positions; code that has the file finds them again.
         let table = toml::Table::deserialize(deserializer)?;
         let text = toml::to_string(&table).map_err(D::Error::custom)?;
         let table = DeTable::parse(&text).map_err(D::Error::custom)?;

@@ -1,9 +1,9 @@
-//! The interface of a kind of fault: its keys in a `[[fault]]`, its effect, its checks, its interaction with
-//! other faults, and its creation. Implemented by one file per kind under [`super::kinds`]; called by the
-//! check of an experiment file and by the schedule.
+//! The interface of a kind of fault: its keys in a `[[fault]]`, its effect, its checks, its interaction with other
+//! faults, and its driver. Implemented by one file per kind under [`super::kinds`]; called by the checks of an
+//! experiment file and by the schedule.
 //!
-//! The rule: everything that can be checked before opening anything is checked then, by the kind itself: no
-//! other code knows its name.
+//! The rule: everything that can be checked before anything is opened is checked then, by the kind itself; no other
+//! code knows its name.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -29,15 +29,16 @@ use crate::role::{Role, RoleKind};
 /// Describes a kind of fault, for the table of kinds.
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
-    /// Its keys in a `[[fault]]`, without the common ones. The first one selects the kind, and is its name everywhere.
+    /// The kind's keys in a `[[fault]]`, without the common ones. The first key selects the kind and is the kind's
+    /// name everywhere.
     pub keys: &'static [&'static str],
-    /// Whether agents of other hosts inject it (`host = …`).
+    /// Whether agents on other hosts can inject it (`host = …`).
     pub on_hosts: bool,
-    /// Its effect, in one line.
+    /// The kind's effect, in one line.
     pub help: &'static str,
-    /// How its presence and its end are proven.
+    /// How the fault's presence and its end are proven.
     pub proof: &'static str,
-    /// A `[[fault]]` of this kind, without its first line.
+    /// An example of a `[[fault]]` of this kind, without its first line.
     pub example: &'static str,
 }
 
@@ -51,18 +52,20 @@ pub struct FaultCommon {
     pub at: Option<Span>,
     /// Duration; default: until the end of the run.
     pub lasts: Option<Span>,
-    /// The target that it affects; runs against others continue without the fault. Empty for all.
+    /// The target that the fault affects; it isn't injected into runs against other targets. If empty, the fault is
+    /// injected into all runs.
     pub target: String,
     /// The other host that injects it; `None` for the host that runs the experiment.
     pub host: Option<HostName>,
     /// When it occurs, if it occurs several times.
     pub recurrence: Option<Recurrence>,
-    /// Which of its occurrences this is; `at` and `lasts` are those of this one.
+    /// Which occurrence this is; `at` and `lasts` are the times of this occurrence.
     pub occurrence: Option<Occurrence>,
 }
 
 impl FaultCommon {
-    /// When it begins and ends, from the start of measuring. `None` means before the start, and until after the end.
+    /// When the fault begins and ends, counted from the start of measuring. `None` means that it begins before the
+    /// start, or ends after the end.
     pub fn times(&self) -> (Option<Duration>, Option<Duration>) {
         let at = self.at.map(|at| at.0);
         (
@@ -80,31 +83,31 @@ pub enum About {
     Target,
     /// The process of a target that the experiment serves.
     Process,
-    /// The whole machine or the lab: a target only selects the runs.
+    /// The whole machine or the lab; a target only selects the runs.
     Machine,
-    /// The processes of a service, on any host: a target only selects the runs.
+    /// The processes of a service, on any host; a target only selects the runs.
     Service,
 }
 
 /// A fault of one kind, as written in the file.
 pub trait Kind: Any + Debug + Send + Sync {
-    /// What it affects.
+    /// What the fault affects.
     fn about(&self) -> About;
 
-    /// Whether it is injected at the fault layer of its target's device; a device without one gets one on top.
+    /// Whether it is injected by the fault layer of its target's device; a device without one gets one on top.
     fn wants_fault_layer(&self) -> bool {
         false
     }
 
-    /// The service whose processes it affects, if any.
+    /// The service whose processes the fault affects, if any.
     fn service(&self) -> Option<&str> {
         None
     }
 
-    /// Its effect, in a word or two.
+    /// The fault's effect, in a word or two.
     fn what(&self) -> String;
 
-    /// The affected place: a target's name, a link's, the machine.
+    /// The affected place: a target's name, a link's name, or the machine.
     fn place(&self, common: &FaultCommon) -> String {
         if common.target.is_empty() {
             "this machine".to_string()
@@ -119,10 +122,11 @@ pub trait Kind: Any + Debug + Send + Sync {
         None
     }
 
-    /// Reads the files that it names; relative paths are resolved in the `folder` of the key. Called before its check.
+    /// Reads the files that the fault names; relative paths are resolved in the `folder` of the key. Called before
+    /// [`FaultKind::check`].
     ///
     /// # Errors
-    /// The key, below the fault, whose file cannot be used, and why.
+    /// Returns the key, below the fault, whose file cannot be used, and why.
     fn read_files(&mut self, folder: &dyn Fn(&[&str]) -> PathBuf) -> Result<(), FileMistake> {
         let _ = folder;
         Ok(())
@@ -131,51 +135,51 @@ pub trait Kind: Any + Debug + Send + Sync {
     /// Checks whether the fault is possible, as far as the experiment's file shows.
     ///
     /// # Errors
-    /// The wrong key, and what would be correct.
+    /// Returns the wrong key, and what would be correct.
     fn check(&self, common: &FaultCommon, plan: &dyn Stage) -> Result<(), Mistake>;
 
-    /// The combined effect with another fault, of any kind, at the same time in the same runs. `None` if they don't
-    /// affect each other, or if the other fault decides.
+    /// The combined effect with another fault, of any kind, that is injected at the same time into the same runs.
+    /// `None` if the two don't affect each other, or if the other fault decides.
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
         let _ = pair;
         None
     }
 
-    /// Why it cannot occur in the same run as another fault, even at different times.
+    /// Why the fault cannot occur in the same run as another fault, even at different times.
     fn clash(&self, pair: &Pair<'_>) -> Option<Together> {
         let _ = pair;
         None
     }
 
-    /// The request to the agent of another host; `None` if agents don't inject this kind.
+    /// The request to another host's agent; `None` if agents don't inject this kind.
     fn on_host(&self, common: &FaultCommon) -> Option<HostFault> {
         let _ = common;
         None
     }
 
-    /// The share of CPU time that it takes, and the cores (if empty, all cores).
+    /// The share of CPU time that the fault takes, and the cores (if empty, all cores).
     fn core_share(&self) -> Option<(f64, &[usize])> {
         None
     }
 
-    /// Whether `for` counts from the proof of its effect rather than from its start, for faults
-    /// that take seconds to inject.
+    /// Whether `for` counts from the proof of the effect rather than from the start, for faults that take seconds to
+    /// inject.
     fn lasts_once_shown(&self) -> bool {
         false
     }
 
-    /// Checks that this machine can inject it, before anything is started.
+    /// Checks, before anything is started, that this machine can inject the fault.
     ///
     /// # Errors
-    /// The machine lacks something that it needs.
+    /// The machine lacks something that the fault needs.
     fn check_machine(&self) -> Result<(), DriverError> {
         Ok(())
     }
 
-    /// Finds the object that it affects, once targets are open and roles and lab are running.
+    /// Finds the object that the fault affects, once targets are open and roles and lab are running.
     ///
     /// # Errors
-    /// The object that it affects doesn't exist.
+    /// The object doesn't exist.
     fn prepare(
         &self,
         common: &FaultCommon,
@@ -183,9 +187,9 @@ pub trait Kind: Any + Debug + Send + Sync {
     ) -> Result<Prepared, DriverError>;
 }
 
-/// The content of an experiment's file, for checks.
+/// An experiment file's content, for checks.
 pub trait Stage {
-    /// The target of that name.
+    /// The target with that name.
     fn target(&self, name: &str) -> Option<&Target>;
 
     /// The role that serves the target with this name, if the experiment serves it.
@@ -196,7 +200,7 @@ pub trait Stage {
     /// The names of all targets.
     fn target_names(&self) -> Vec<String>;
 
-    /// The message for a service that the experiment doesn't have; `None` if it has it.
+    /// The message for an unknown service; `None` if the experiment has the service.
     fn unknown_service(&self, name: &str) -> Option<String>;
 
     /// Whether a service runs on another machine.
@@ -214,11 +218,11 @@ pub trait Stage {
         vec![self.hosts().worker().clone()]
     }
 
-    /// The settings of a link at each point of this target (if empty, at all points), with the point's label.
+    /// The settings of a link at each point on this target (if empty, at all points), with the point's label.
     fn link_at_points(&self, link: &str, target: &str) -> Vec<(String, [Settings; 2])>;
 }
 
-/// A file that a fault names and that cannot be used.
+/// Why a file that a fault names cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {what}", .key.join("."))]
 pub struct FileMistake {
@@ -261,7 +265,7 @@ pub struct FaultContext<'a> {
     pub services: &'a BTreeMap<String, Arc<dyn Role>>,
     /// An emulated network of hosts and links.
     pub lab: Option<&'a BuiltLab>,
-    /// Which LUN of each target is measured.
+    /// The LUN to measure on each target.
     pub luns: BTreeMap<String, u16>,
     /// The hosts whose workers send requests to each target.
     pub requesters: BTreeMap<String, Vec<HostName>>,
@@ -276,7 +280,10 @@ impl FaultContext<'_> {
         let unfit = || {
             let advice =
                 "write serve = \"memory:1GiB\", or another device, in place of the target's url";
-            DriverError::unfit("it needs a target that the experiment serves", advice)
+            DriverError::unfit(
+                "the fault needs a target that the experiment serves",
+                advice,
+            )
         };
         self.roles.get(target).cloned().ok_or_else(unfit)
     }
@@ -289,7 +296,7 @@ impl FaultContext<'_> {
         let started: Vec<&str> = self.services.keys().map(String::as_str).collect();
         let unfit = || {
             DriverError::unfit(
-                "its service was not started",
+                "the fault's service was not started",
                 format!("the services that were started are {}", started.join(", ")),
             )
         };
@@ -299,7 +306,7 @@ impl FaultContext<'_> {
     /// The running lab.
     ///
     /// # Errors
-    /// There is none.
+    /// No lab is running.
     pub fn lab(&self) -> Result<BuiltLab, DriverError> {
         let unfit = || {
             DriverError::unfit(
@@ -310,8 +317,8 @@ impl FaultContext<'_> {
         self.lab.cloned().ok_or_else(unfit)
     }
 
-    /// The controls for the layers of a target's device. With `on_top`, a device of this process
-    /// without a fault layer gets one.
+    /// The controls for the layers of a target's device. With `on_top`, a device of this process that has no fault
+    /// layer gets one.
     ///
     /// # Errors
     /// The target is not open.
@@ -326,7 +333,7 @@ impl FaultContext<'_> {
         let lun = self.lun(target);
         let open: Vec<&str> = self.targets.keys().map(String::as_str).collect();
         let not_open = DriverError::unfit(
-            "its target is not open",
+            "the fault's target is not open",
             format!("the open targets are {}", open.join(", ")),
         );
         let backend = self.targets.get_mut(target).ok_or(not_open)?;
@@ -336,7 +343,7 @@ impl FaultContext<'_> {
         Ok(Arc::new(Local::new([(lun, backend.handles())])))
     }
 
-    /// The measured LUN of a target.
+    /// The LUN of a target that is measured.
     pub fn lun(&self, target: &str) -> u16 {
         self.luns.get(target).copied().unwrap_or(0)
     }
@@ -345,12 +352,11 @@ impl FaultContext<'_> {
 /// Creates a driver for a run.
 pub type Make = Box<dyn Fn() -> Result<Box<dyn FaultDriver>, DriverError> + Send>;
 
-/// A fault that has found what it affects.
+/// A fault that has found the object that it affects.
 pub struct Prepared {
-    /// Creates its driver for each run.
+    /// Creates the fault's driver for each run.
     pub make: Make,
-    /// If it affects a device: the device's controls and LUN, used to repair its arrays before each
-    /// run.
+    /// If the fault affects a device: the device's controls and LUN, for repairing its arrays before each run.
     pub device: Option<(Arc<dyn Controls>, u16)>,
 }
 
@@ -366,11 +372,11 @@ impl Prepared {
     }
 }
 
-/// The result of two simultaneous faults.
+/// What happens if two faults are injected at the same time.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Together {
-    /// Both are in effect; how.
+    /// Both are in effect; the text says how.
     Both(String),
     /// Not possible.
     Refused {
@@ -382,7 +388,7 @@ pub enum Together {
 }
 
 impl Together {
-    /// Both are in effect; how.
+    /// Both are in effect, as this text says.
     pub fn both(how: impl Into<String>) -> Option<Together> {
         Some(Together::Both(how.into()))
     }
@@ -396,7 +402,7 @@ impl Together {
     }
 }
 
-/// One fault of a pair.
+/// One fault of a pair, with its kind.
 #[derive(Clone, Copy)]
 pub struct Side<'a> {
     /// Its time and target.
@@ -405,10 +411,10 @@ pub struct Side<'a> {
     pub kind: &'a dyn Kind,
 }
 
-/// Two faults in the same runs, from the perspective of one of them.
+/// Two faults in the same runs, as seen from one of them.
 #[derive(Clone, Copy)]
 pub struct Pair<'a> {
-    /// The fault from whose perspective the pair is judged.
+    /// The fault from which the pair is seen.
     pub me: Side<'a>,
     /// The other fault.
     pub other: Side<'a>,
@@ -438,12 +444,12 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// A period of time, which may start before the run and end after it.
+/// The time of a fault, which may start before the run and end after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// From the start of measuring; `None`: before it.
+    /// The start, counted from the start of measuring; `None` if it is before that.
     pub begin: Option<Duration>,
-    /// The largest duration if the fault lasts until the end.
+    /// The end; the largest duration if the fault lasts until the end of the run.
     pub end: Duration,
 }
 
@@ -457,18 +463,18 @@ impl Times {
         }
     }
 
-    /// Whether the two overlap. A fault that begins when the other ends doesn't overlap it.
+    /// Whether the two overlap. A fault that begins when the other ends doesn't overlap with it.
     pub fn meet(self, other: Times) -> bool {
         let before = |a: Times, b: Times| b.begin.is_none_or(|begin| begin < a.end);
         before(self, other) && before(other, self)
     }
 
-    /// Whether `other` begins or ends during this one.
+    /// Whether `other` begins or ends within this time.
     pub fn enclose_an_end_of(self, other: Times) -> bool {
         self.meet(other) && !(other.begin <= self.begin && self.end < other.end)
     }
 
-    /// Whether this one includes all of `other`.
+    /// Whether this time includes all of `other`.
     pub fn cover(self, other: Times) -> bool {
         self.begin <= other.begin && other.end <= self.end
     }

@@ -1,4 +1,4 @@
-//! The fault layer that storage faults need on a device, in this process and in a target that an experiment serves.
+//! The fault layer that storage faults need on a device, in this process or in a target that the experiment serves.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use brunt_block::Backend;
 use brunt_block::layers::fault::{FaultBackend, FaultSwitch};
 use brunt_core::Clock;
 
-/// The device with a fault layer on top, named `fault`, unless it already has one.
+/// Returns the device with a fault layer on top, named `fault`, unless it already has a fault layer.
 pub fn with_fault_layer(backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
     let has_one = backend
         .handles()

@@ -2,7 +2,7 @@
 //! line in its table; [`crate::hooks::FaultSchedule`] accompanies every run; [`FaultDriver`] is its interface to a
 //! fault of any kind.
 //!
-//! The rule: a fault must be proven to be in effect and proven to be gone; otherwise it invalidates its run.
+//! The rule: a fault must be proven to be in effect, and later to be gone; otherwise it invalidates its run.
 
 mod driver;
 mod entry;

@@ -1,19 +1,19 @@
-//! Interaction of simultaneous faults. Each kind defines its own rules; this module applies them to all pairs
-//! of an experiment, and adds up the shares of each core.
+//! Interaction of simultaneous faults. Each kind defines its own rules; this module applies them to all pairs of
+//! faults in an experiment, and adds up the shares that faults take of each core.
 //!
-//! The rule: two faults can overlap only if each can be proven, and removed without removing the other.
+//! The rule: two faults may overlap only if each can be proven, and can be removed without removing the other.
 
 use std::collections::BTreeMap;
 
 use super::entry::FaultEntry;
 use super::kind::{Pair, Stage, Times, Together};
 
-/// Two faults of an experiment, by their index in its list (from 0), and their combined effect.
+/// Two faults of an experiment, by index in its list (from 0), and their combined effect.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Overlap {
-    /// The first one in the file.
+    /// The fault that comes first in the file.
     pub first: usize,
-    /// The other one.
+    /// The other fault.
     pub second: usize,
     /// Their combined effect.
     pub together: Together,
@@ -70,7 +70,7 @@ fn of(a: &FaultEntry, b: &FaultEntry, stage: &dyn Stage) -> Option<Together> {
     ways.iter().find_map(|pair| pair.me.kind.overlap(pair))
 }
 
-/// Faults whose combined shares exceed a core.
+/// Pairs of faults whose combined shares exceed a core.
 fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
     let all = brunt_lab::usable_cores();
     let shares: Vec<(usize, f64, Vec<usize>)> = faults
@@ -89,7 +89,7 @@ fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
     let times = |index: usize| Times::of(&faults[index].common);
     let mut found = BTreeMap::new();
     for (second, share, cores) in &shares {
-        // At the start of each fault, count those in effect then.
+        // At the start of each fault, add the shares of the faults in effect at that time.
         let there = shares.iter().filter(|(index, _, _)| {
             let older = (times(*index).begin, index) < (times(*second).begin, second);
             older
@@ -141,7 +141,7 @@ mod tests {
     use crate::host::Hosts;
     use brunt_lab::link::Settings;
 
-    /// A file that contains only faults.
+    /// The rest of an experiment file that contains only faults.
     struct Bare;
 
     impl Stage for Bare {
@@ -187,7 +187,7 @@ mod tests {
             .fault
     }
 
-    /// For every two kinds that affect each other, either both together are possible or the refusal states a reason;
+    /// For every two kinds that affect each other, either both are possible at once, or the refusal states a reason;
     /// their order in the file doesn't matter.
     #[test]
     fn overlapping_kinds_are_allowed_or_refused_in_any_order() {
@@ -297,7 +297,7 @@ mod tests {
         );
     }
 
-    /// Two faults at one layer are refused only if the younger one could affect nothing.
+    /// Two faults at one layer are refused only if the younger one could never have an effect.
     #[test]
     fn at_one_layer() {
         let check = |older: &str, younger: &str, possible: bool| {
@@ -338,7 +338,7 @@ mod tests {
         ));
     }
 
-    /// The shares of all simultaneous faults add up to at most the core; a target stays on its cores.
+    /// At any time, the shares of faults may add up to at most a whole core; a target stays on its cores.
     #[test]
     fn shares_of_a_core() {
         let cpu =

@@ -1,5 +1,6 @@
-//! The fault driver for the process of a served target, or those of a service: freezes them, or kills and restarts
-//! them. The process is looked up when the fault starts, because an earlier fault of the same run may have replaced it.
+//! The driver for faults of a served target's process or a service's processes: freezes them, or kills and restarts
+//! them. The process is looked up when the fault starts, because an earlier fault of the same run may have replaced
+//! it.
 //!
 //! The rule: the role is marked as away before the signal is sent and until it is back, so that faults inside
 //! it can distinguish a late answer from one that never comes.
@@ -17,7 +18,7 @@ use super::kind::{About, FaultCommon, FaultContext, Mistake, Pair, Stage, Togeth
 use crate::control::Absence;
 use crate::role::{Launch, Role};
 
-/// The driver; see the module.
+/// The driver of a process fault.
 pub(super) struct ProcessFault {
     role: Arc<dyn Role>,
     away: Absence,
@@ -26,7 +27,7 @@ pub(super) struct ProcessFault {
 }
 
 impl ProcessFault {
-    /// A fault that freezes or kills the process, according to `away`.
+    /// Creates a driver that freezes or kills the process, according to `away`.
     pub fn new(role: Arc<dyn Role>, away: Absence) -> ProcessFault {
         ProcessFault {
             role,
@@ -45,11 +46,11 @@ impl FaultDriver for ProcessFault {
     }
 
     fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
-        // One at a time: another fault of the process may end later than planned.
+        // Only one fault at a time: another fault of the process may end later than planned.
         if !self.role.mark_away(self.away) {
             return Ok(None);
         }
-        // A process that died unexpectedly is not restarted silently.
+        // A process that has died unexpectedly must not be restarted silently.
         self.role.check().inspect_err(|_| self.role.comes_back())?;
         let mut fault = Arc::clone(&self.role).outage(self.away);
         let proof = fault.inject(&Clock::Monotonic);
@@ -73,8 +74,8 @@ impl FaultDriver for ProcessFault {
             return Err(DriverError::NotThere);
         };
         let proof = fault.remove(&Clock::Monotonic);
-        // A restarted process is marked as running already, and may be away again by now. If the restart failed,
-        // nothing waits for an answer.
+        // A restarted process has already been marked as running, and may be away again in the meantime. If the
+        // restart failed, nothing waits for an answer.
         if self.away == Absence::Frozen {
             self.role.comes_back();
         }
@@ -91,7 +92,7 @@ impl Drop for ProcessFault {
     }
 }
 
-/// Checks that a process serves the target; otherwise it cannot be stopped.
+/// Checks that a process of its own serves the target, because only a process can be frozen or killed.
 fn served(key: &'static str, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
     let launch = stage.role(&common.target).map(|role| role.launch());
     if matches!(launch, Some(Launch::Process { .. })) {
@@ -116,7 +117,7 @@ pub enum ProcessKey {
 }
 
 impl ProcessKey {
-    /// The process as named in the request to its agent.
+    /// The process as named in the request to its host's agent.
     pub fn of_host(&self) -> HostProcess {
         match self {
             ProcessKey::Named(name) => HostProcess::Named(name.clone()),
@@ -135,7 +136,7 @@ pub(super) struct Whose<'a> {
 }
 
 impl Whose<'_> {
-    /// What the fault affects.
+    /// The kind of object that the fault affects.
     pub fn about(self) -> About {
         if self.service.is_some() {
             About::Service
@@ -165,7 +166,8 @@ impl Whose<'_> {
     }
 }
 
-/// Checks that the process can be frozen or killed: that of a target, of a service, or a named one on another host.
+/// Checks that the process can be frozen or killed, whether it is that of a target, those of a service, or a named
+/// process on another host.
 pub(super) fn check(
     key: &'static str,
     whose: Whose<'_>,
@@ -179,7 +181,7 @@ pub(super) fn check(
             (Some(what), ..) => wrong("service", &what, "add [services.NAME], or name one of them"),
             (None, Some(_), _) => wrong(
                 "process",
-                "the fault applies to all processes of the service, but this names one",
+                "the fault applies to all processes of the service, but process names one",
                 "omit process",
             ),
             (None, None, Some(_)) => wrong(
@@ -193,16 +195,15 @@ pub(super) fn check(
     match (process, &common.host) {
         (None, None) => served(key, common, stage),
         (None, Some(host)) => {
-            let what = format!("it does not name the process on host {host}");
+            let what = format!("the fault does not name the process on host {host}");
             Err(Mistake::new(
                 "process",
                 what,
-                "write process = \"tgtd\", its program's name, or its number",
+                "write process = \"tgtd\", its program's name, or its PID",
             ))
         }
         (Some(_), None) => {
-            let what = "process applies to other hosts; on this machine the fault applies \
-                        to a target's process";
+            let what = "process applies to other hosts only; on this machine the fault applies to a target's process";
             Err(Mistake::new(
                 "process",
                 what,
@@ -235,7 +236,7 @@ pub(super) fn is_same(pair: &Pair<'_>, mine: Whose<'_>, other: Whose<'_>) -> boo
 /// The refusal of two simultaneous faults of one process.
 pub(super) fn away_twice() -> Option<Together> {
     Together::refused(
-        "a frozen or dead process can be neither frozen nor killed",
+        "a process that is frozen or dead can be neither frozen nor killed",
         "end one before the other starts",
     )
 }

@@ -15,8 +15,8 @@
 //! Times between failures and times to repair are exponentially distributed. MTBF counts from one failure to the next,
 //! so the share of time under the fault is MTTR / MTBF (IEC 60050-192).
 //!
-//! The rule: the times are derived from the experiment's seed alone, so all runs have the same ones and can be judged
-//! together. Nothing is shorter than [`SHORTEST`].
+//! The rule: the times are derived from the experiment's seed alone, so they are the same in all runs, which can
+//! therefore be judged together. Nothing drawn at random is shorter than [`SHORTEST`].
 
 use std::time::Duration;
 
@@ -25,25 +25,25 @@ use brunt_core::random::Random;
 
 use super::kind::Mistake;
 
-/// Maximum number of occurrences of all faults of an experiment together.
+/// Maximum number of occurrences of all faults in an experiment together.
 pub const OCCURRENCES_MAX: usize = 256;
 
-/// Minimum duration of an occurrence and of the pause after it, if they are drawn at random: a shorter one could neither
-/// be proven nor measured.
+/// Minimum duration of an occurrence, and of the pause after it, if they are drawn at random: anything shorter could
+/// neither be proven nor measured.
 pub const SHORTEST: Duration = Duration::from_millis(100);
 
-/// The occurrence times of a fault that occurs several times.
+/// The times of a fault that occurs several times in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recurrence {
     /// At these times, in ascending order.
     Listed(Vec<Span>),
     /// Every `period`, starting at `at`.
     Periodic {
-        /// The first time.
+        /// The first start.
         at: Span,
         /// From one start to the next.
         period: Span,
-        /// Number of occurrences; by default, as many as fit into the run.
+        /// Number of occurrences; default: as many as fit into the run.
         times: Option<u32>,
     },
     /// At random times, not before `at`.
@@ -52,9 +52,9 @@ pub enum Recurrence {
         at: Span,
         /// Mean time from one failure to the next.
         mtbf: Span,
-        /// Mean duration; `None` if all last equally long.
+        /// Mean duration; `None` if all occurrences last equally long.
         mttr: Option<Span>,
-        /// Number of occurrences; by default, as many as fit into the run.
+        /// Number of occurrences; default: as many as fit into the run.
         times: Option<u32>,
     },
 }
@@ -64,15 +64,15 @@ pub enum Recurrence {
 pub struct Occurrence {
     /// From 1.
     pub number: u32,
-    /// Number of occurrences in a run.
+    /// Number of the fault's occurrences in a run.
     pub count: u32,
 }
 
-/// Start and duration of an occurrence; without a duration it lasts until the end of the run.
+/// Start and duration of an occurrence; one without a duration lasts until the end of the run.
 pub type OccurrenceTimes = (Span, Option<Span>);
 
 impl Recurrence {
-    /// The duration that the file states, if all occurrences have the same; `lasts` is theirs.
+    /// The duration in the file if it is the same for all occurrences; `lasts` is the key `for`.
     pub fn stated_duration(&self, lasts: Option<Span>) -> Option<Span> {
         match self {
             Recurrence::Random { mttr: Some(_), .. } => None,
@@ -80,10 +80,10 @@ impl Recurrence {
         }
     }
 
-    /// The occurrences in a run of length `run`, of a fault with the key `for` = `lasts`.
+    /// The occurrences of a fault in a run of length `run`; `lasts` is the key `for`.
     ///
     /// # Errors
-    /// The key that makes this impossible.
+    /// Returns the key that makes the occurrences impossible, and what would be correct.
     pub fn occurrences(
         &self,
         lasts: Option<Span>,
@@ -113,7 +113,7 @@ impl Recurrence {
         Ok(found)
     }
 
-    /// The key at which to report an occurrence after the end of a run.
+    /// The key to blame for an occurrence after the end of a run.
     pub fn key_of_last(&self) -> &'static str {
         match self {
             Recurrence::Listed(_) => "at",
@@ -143,7 +143,7 @@ fn listed(times: &[Span], lasts: Option<Span>) -> Result<Vec<OccurrenceTimes>, M
         let help = "write for = \"500ms\"";
         return Err(Mistake::new(
             "at",
-            "it has several starts but no duration",
+            "the fault has several starts but no duration",
             help,
         ));
     };
@@ -151,7 +151,7 @@ fn listed(times: &[Span], lasts: Option<Span>) -> Result<Vec<OccurrenceTimes>, M
         let end = pair[0].0.saturating_add(lasts.0);
         if pair[1].0 < end {
             let what = format!(
-                "it starts again at {} before it ends at {}",
+                "the fault starts again at {} before it ends at {}",
                 pair[1],
                 Span(end)
             );
@@ -174,7 +174,7 @@ fn periodic(
         let help = "write for = \"500ms\"";
         return Err(Mistake::new(
             "period",
-            "it has a period but no duration",
+            "the fault has a period but no duration",
             help,
         ));
     };
@@ -202,7 +202,7 @@ fn periodic(
     )
 }
 
-/// The means of the times of a random recurrence.
+/// The durations of a random recurrence, which are means.
 struct Durations {
     up: Duration,
     down: Duration,
@@ -217,7 +217,7 @@ impl Durations {
             (None, Some(lasts)) => (lasts.0, true),
             (Some(_), Some(_)) => {
                 let help = "omit for, or mttr if all occurrences last equally long";
-                return Err(Mistake::new("mttr", "for is set as well", help));
+                return Err(Mistake::new("mttr", "mttr and for are both set", help));
             }
             (None, None) => {
                 let help = "write mttr = \"500ms\" for random durations, or for = \"500ms\"";
@@ -260,7 +260,7 @@ fn drawn(
             false => draw(durations.down),
         };
         now = start.saturating_add(lasts);
-        // With `times`, a run that is too short is reported as such.
+        // If `times` is set, a run that is too short is reported elsewhere.
         if times.is_none() && run.is_some_and(|run| now > run) {
             break;
         }
@@ -270,7 +270,7 @@ fn drawn(
 }
 
 fn unknown_length(key: &'static str) -> Mistake {
-    let what = "the length of runs is not known, and so neither is the number of occurrences";
+    let what = "the length of runs is unknown, and therefore also the number of occurrences";
     Mistake::new(
         key,
         what,
@@ -287,7 +287,7 @@ fn enough(
         return Ok(found);
     }
     let what = match run {
-        Some(run) => format!("it does not occur in a run of {}", Span(run)),
+        Some(run) => format!("the fault does not occur in a run of {}", Span(run)),
         None => "it does not occur".to_string(),
     };
     let help = "write an earlier at, shorter times between faults, or another seed";
@@ -336,8 +336,8 @@ mod tests {
         check(Some(2), 500, None, &[2000, 5000]);
     }
 
-    /// Means and shares of a long series are as requested; the exponential distribution's standard
-    /// deviation equals its mean.
+    /// The means and shares of a long series are as requested, and the standard deviation equals the mean, as in an
+    /// exponential distribution.
     #[test]
     fn random_faults_have_their_mean_times() {
         let random = Recurrence::Random {
@@ -461,7 +461,7 @@ mod tests {
             Some(500),
             Some(9000),
             "mttr",
-            "for is set",
+            "both set",
         );
         check(
             random(1000, Some(ms(950))),

@@ -1,7 +1,7 @@
-//! Watches the agents on lab hosts as processes, through the prober: the processor time of one host's workers, which
-//! the machine's own figures don't separate.
+//! Watches the agents on lab hosts as processes, through the prober, to find the CPU time of one host's workers,
+//! which the machine's own figures don't separate.
 //!
-//! The rule: an agent is watched under the name of its host for as long as the experiment has it.
+//! The rule: an agent is watched, under the name of its host, for as long as the experiment has it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use brunt_probe::{Watch, Watching};
 use super::{HookError, RunHook};
 use crate::observe::{Hub, RunInfo};
 
-/// An agent: its host, its lane, its process.
+/// An agent: its host, its lane and its PID.
 type Agent = (String, Lane, u32);
 
 /// Watches agents of this machine during runs.
@@ -45,7 +45,7 @@ impl RunHook for LabAgents {
         Ok(())
     }
 
-    /// Code that uses the agent detects that it has ended.
+    /// If the agent has ended, the code that uses it notices.
     fn end(&mut self, _complete: bool) -> Result<(), HookError> {
         Ok(())
     }

@@ -2,8 +2,8 @@
 //! "eth1"]`): they forward packets from before the targets are opened until the experiment is over, and each
 //! run records their counts.
 //!
-//! The rule: a bridge that ends cuts the connection, which invalidates the run that needs it; an unintended packet loss
-//! casts doubt on the run.
+//! The rule: a bridge that ends cuts the connection, which invalidates the run that needs it; unintended packet loss
+//! makes the run doubtful.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::{HookError, RunHook};
 use crate::host::BridgeHost;
 use crate::observe::{Hub, RunInfo};
 
-/// All bridges of an experiment. Dropping it ends them.
+/// All bridges of an experiment. Dropping this ends them.
 pub struct HostBridges {
     fleet: Arc<Fleet>,
-    /// By host, with the agent's number for the bridge.
+    /// For each host, the agent's number for the bridge.
     bridges: BTreeMap<String, u32>,
     notes: Vec<String>,
     before: BTreeMap<String, LinkReport>,
@@ -30,10 +30,10 @@ pub struct HostBridges {
 }
 
 impl HostBridges {
-    /// Starts a bridge between two interfaces on each of these hosts, which must be connected.
+    /// Starts a bridge between two interfaces on each of these hosts, which must already be connected.
     ///
     /// # Errors
-    /// A bridge doesn't start.
+    /// A bridge cannot be started.
     pub fn start(
         fleet: &Arc<Fleet>,
         bridges: Vec<BridgeHost>,
@@ -41,7 +41,7 @@ impl HostBridges {
     ) -> Result<HostBridges, FaultEnd> {
         let fleet = Arc::clone(fleet);
         let (notes, before, seen) = Default::default();
-        // If a bridge doesn't start, dropping this ends those that have.
+        // If a bridge cannot be started, dropping this ends the bridges that have been.
         let mut all = HostBridges {
             fleet,
             bridges: BTreeMap::new(),
@@ -58,7 +58,7 @@ impl HostBridges {
             let host = name.to_string();
             if let Some(path) = &capture {
                 all.notes.push(format!(
-                    "host {host}: saves the packets of its bridge to {path} there"
+                    "host {host}: the packets of its bridge are saved on that host, to {path}"
                 ));
             }
             let (number, proof) = all.fleet.put_fault(
@@ -132,7 +132,7 @@ impl RunHook for HostBridges {
 impl Drop for HostBridges {
     fn drop(&mut self) {
         for (host, number) in std::mem::take(&mut self.bridges) {
-            // A host that was lost ends its bridge itself.
+            // The bridge of a host that was lost ends by itself.
             let _ = self.fleet.remove_fault(&host, number);
         }
     }

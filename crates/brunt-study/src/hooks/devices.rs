@@ -1,9 +1,9 @@
-//! Samples the figures of device layers (a cache, an array, faults, retries) during each run: a hook that reports them
-//! to the hub and adds their means to the run's summary. Devices of this process are read directly, those of a served
-//! target over its command channel, wherever it is served. Created by `brunt run`.
+//! Samples the figures of device layers (a cache, an array, faults, retries) during each run: a hook that reports
+//! them to the hub and adds their means to the run's summary. Devices of this process are read directly; devices of a
+//! served target are read over its command channel, wherever it is served. Created by `brunt run`.
 //!
-//! The rule: a layer that cannot be queried has no figures: not while its process is frozen or dead, and not for the
-//! interval in which the process restarted. This never invalidates a run.
+//! The rule: a layer that cannot be queried has no figures while its process is frozen or dead, nor for the interval
+//! in which the process restarted. This never invalidates a run.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -37,7 +37,7 @@ pub struct DeviceProbing {
     ends: Vec<End>,
 }
 
-/// The source to query: the device that a target is opened as, or the process that serves it.
+/// What is queried: a device as this process opens it, or the process that serves it.
 struct Watched {
     host: Arc<str>,
     controls: Arc<dyn Controls>,
@@ -47,7 +47,7 @@ struct Watched {
 
 /// A thread that samples one device.
 struct Running {
-    /// Sends the time from which samples are due; the thread ends when this is dropped.
+    /// Sends the time from which samples are needed; the thread ends when this is dropped.
     orders: Sender<Nanos>,
     thread: JoinHandle<End>,
 }
@@ -55,7 +55,7 @@ struct Running {
 /// Means of a run's samples.
 struct Measured {
     means: Means,
-    /// Earlier samples don't count in means.
+    /// Earlier samples don't count for the means.
     from: Nanos,
 }
 
@@ -83,13 +83,13 @@ struct End {
 /// The figures of all layers at one time, by instance and name.
 struct Reading {
     at: Nanos,
-    /// Identifies the lifetime of the process that answered.
+    /// Identifies the life of the process that answered.
     life: u32,
     figures: BTreeMap<(Arc<str>, String), PartFigure>,
 }
 
 impl DeviceProbing {
-    /// Samples the experiment's targets: those that this process has opened, and those that `roles` serve.
+    /// Samples the experiment's targets, both those that this process has opened and those that `roles` serve.
     pub fn new(
         experiment: &Experiment,
         targets: &BTreeMap<String, Arc<dyn Backend>>,
@@ -149,7 +149,7 @@ impl RunHook for DeviceProbing {
         self.ends.clear();
         self.measured = Arc::default();
         for watched in &self.watched {
-            // A device that doesn't answer is detected elsewhere.
+            // Other code detects a device that doesn't answer.
             let Ok(first) = watched.read() else { continue };
             if !first.figures.is_empty() {
                 let running = self.start(watched, first, hub)?;
@@ -166,7 +166,7 @@ impl RunHook for DeviceProbing {
             .unwrap_or_else(PoisonError::into_inner)
             .from = first;
         for running in &self.running {
-            // A thread that has ended leaves a note.
+            // A thread that has ended early leaves a note.
             let _ = running.orders.send(first);
         }
     }
@@ -316,14 +316,14 @@ fn sample(
     end
 }
 
-/// The figures for the time between two readings. A counter that went backwards has none and is counted as a reset. The
-/// same applies to all counters if the process restarted in between, even if none went backwards.
+/// The figures for the time between two readings. A counter that went backwards gives no figure, and is counted as a
+/// reset. If the process restarted in between, this applies to all counters, even those that didn't go backwards.
 fn between(before: &Reading, now: &Reading, resets: &mut u64) -> Vec<SampleValue> {
     let seconds = now.at.since(before.at).as_secs_f64();
     let mut values = Vec::new();
     for (key, figure) in &now.figures {
         let (instance, name) = key;
-        // Another version of this program may report figures that are unknown here.
+        // Another version of this program may report figures that this one doesn't know.
         let Some(metric) = brunt_probe::metric(DEVICE.name, name) else {
             continue;
         };

@@ -1,5 +1,5 @@
-//! Waits before each run until services are healthy (`[services.NAME.healthy]`), such as a store that repairs what the
-//! last run's fault damaged.
+//! Waits before each run until services are healthy (`[services.NAME.healthy]`): for example, until a store has
+//! repaired what the last run's fault damaged.
 //!
 //! The rule: no run begins while a service is not healthy, and each run records how long it waited.
 
@@ -24,7 +24,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// Waits at these gates, until `interrupted` is set.
+    /// Waits for these health conditions, until `interrupted` is set.
     pub fn new(gates: Vec<HealthGate>, interrupted: &Arc<AtomicBool>) -> Health {
         Health {
             gates,
@@ -37,7 +37,7 @@ impl Health {
 impl RunHook for Health {
     fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
         self.waited_s.clear();
-        // Runs that continue without a host don't wait for its services.
+        // Runs that continue without a host don't wait for that host's services.
         let gates = self.gates.iter().filter(|gate| gate.role.loss().is_none());
         for gate in gates {
             let begun = Clock::Monotonic.now();

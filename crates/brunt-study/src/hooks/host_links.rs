@@ -1,6 +1,6 @@
-//! Links between other machines during a run (`[links]`): applied and proven by probe packets before it, removed after
-//! it. An inline bridge or netem on both hosts applies them, as faults of the agents; an agent whose controller dies
-//! therefore removes them itself.
+//! Links between other machines during a run (`[links]`): applied and proven with probe packets before the run,
+//! removed after it. An inline bridge, or netem on both hosts, applies the settings as faults of the agents, so an
+//! agent whose controller dies removes them itself.
 //!
 //! The rule: a run starts only if probe packets show every setting of its point, and no setting outlives its run.
 
@@ -21,34 +21,35 @@ use super::{HookError, RunHook};
 use crate::experiment::{HostLink, HostLinkCarrier};
 use crate::observe::{Hub, RunInfo};
 
-/// Echo requests that find the shortest round trip, and the time between two of them.
+/// Number of echo requests to find the shortest round trip, and the time between two of them.
 const ROUND_TRIPS: (u32, Duration) = (10, Duration::from_millis(10));
-/// Data in requests that don't measure a rate, in bytes.
+/// Bytes of data in requests that don't measure a rate.
 const SHORT_BYTES: u32 = 32;
-/// Data in requests that measure a rate: with all headers and Ethernet's overhead, 1466 bytes on the wire.
+/// Bytes of data in requests that measure a rate; with all headers and Ethernet's overhead, the request has 1466
+/// bytes on the wire.
 const LONG_BYTES: u32 = 1400;
 const LONG_WIRE_BITS: f64 = 1466.0 * 8.0;
-/// The same for requests of [`SHORT_BYTES`].
+/// Bits on the wire for a request with [`SHORT_BYTES`] of data.
 const SHORT_WIRE_BITS: f64 = 98.0 * 8.0;
-/// Losses to expect: with 20, an interval of four standard deviations excludes a link without loss.
+/// Expected number of losses: with 20, an interval of four standard deviations excludes a link without loss.
 const LOSSES: f64 = 20.0;
-/// Limits of the requests that measure a loss.
+/// Limits for the number of requests that measure a loss.
 const LOSS_REQUESTS: (f64, f64) = (200.0, 20_000.0);
-/// Shortest time between requests that measure a loss: slower than any kernel replies.
+/// Shortest time between requests that measure a loss: no kernel takes that long to reply.
 const LOSS_INTERVAL: Duration = Duration::from_micros(500);
-/// Standard deviations by which the number of losses may differ from the expected one.
+/// Number of standard deviations by which the number of losses may differ from the expected number.
 const DEVIATIONS: f64 = 4.0;
-/// How long a train of requests keeps a line busy, so that a late reading by a busy agent hardly matters.
+/// How long a train of requests keeps a line busy: long enough that it hardly matters if a busy agent reads late.
 const TRAIN: Duration = Duration::from_millis(200);
-/// How often a rate is measured at most: an agent without a processor reads replies late.
+/// Maximum number of attempts to measure a rate: an agent that gets no CPU time reads replies late.
 const RATE_ATTEMPTS: u32 = 3;
-/// Limits of the requests in a train.
+/// Limits for the number of requests in a train.
 const TRAIN_REQUESTS: (f64, f64) = (16.0, 2_000.0);
-/// A measured rate may differ from the one set by these factors.
+/// A measured rate may be off by these factors from the rate that was set.
 const RATE_FACTORS: (f64, f64) = (0.8, 1.25);
-/// How much less delay than set the shortest round trips may show, in seconds: clocks and the path itself vary.
+/// How much less than the set delay the shortest round trips may show, in seconds: clocks and the path itself vary.
 const EARLY_S: f64 = 0.0003;
-/// How much more, in seconds, and as a share of the delay.
+/// How much more they may show, in seconds and as a share of the delay.
 const LATE: (f64, f64) = (0.002, 0.05);
 
 /// Applies links for each run; `points` has the settings of all links at each point of the experiment, and each link
@@ -73,7 +74,7 @@ struct HostLinks {
     fleet: Arc<Fleet>,
     links: Vec<(HostLink, Ipv4Addr)>,
     points: Vec<BTreeMap<String, [Settings; 2]>>,
-    /// Settings in effect: the link, the host, and its agent's number for them.
+    /// Settings in effect: the link, the host, and the number of the settings at that host's agent.
     put: Vec<(String, String, u32)>,
     proofs: BTreeMap<String, LinkProof>,
 }
@@ -81,7 +82,7 @@ struct HostLinks {
 /// Probe packets contradict the settings of a link.
 #[derive(Debug, thiserror::Error)]
 enum NotProven {
-    /// The round trip.
+    /// The round trip contradicts them.
     #[error(
         "a delay of {set_ms:.3} ms there and back is set, but the shortest round trip grew from {before_ms:.3} ms to \
          {seen_ms:.3} ms"
@@ -91,7 +92,7 @@ enum NotProven {
         before_ms: f64,
         seen_ms: f64,
     },
-    /// The share of requests without a reply.
+    /// The share of requests without a reply contradicts them.
     #[error(
         "a loss of {set_percent:.3} % there and back is set, but {seen_percent:.3} % of {requests} echo requests had no \
          reply"
@@ -101,7 +102,7 @@ enum NotProven {
         seen_percent: f64,
         requests: u32,
     },
-    /// The rate of replies.
+    /// The rate of replies contradicts them.
     #[error("a rate of {set_mbps:.3} Mb/s is set, but echo replies arrived at {seen_mbps:.3} Mb/s")]
     Rate { set_mbps: f64, seen_mbps: f64 },
     /// The agent sent no figure.
@@ -150,7 +151,7 @@ impl HostLinks {
         Ok(proof)
     }
 
-    /// Measures the rate of a line that is set to `set` bits per second, until a train shows it.
+    /// Measures the rate of a line that is set to `set` bits per second, until a train shows that rate.
     fn prove_rate(
         &self,
         link: &HostLink,
@@ -171,7 +172,7 @@ impl HostLinks {
         }
     }
 
-    /// A figure of the path, measured with these requests.
+    /// A property of the path, measured with these requests.
     fn probe(
         &self,
         link: &HostLink,
@@ -196,7 +197,7 @@ impl HostLinks {
         })
     }
 
-    /// Removes everything in effect, even after an error; returns the first one.
+    /// Removes everything in effect, even after an error; returns the first error.
     fn clear(&mut self) -> Result<(), HookError> {
         let mut result = Ok(());
         for (link, host, number) in std::mem::take(&mut self.put).into_iter().rev() {
@@ -235,12 +236,12 @@ impl RunHook for HostLinks {
 
 impl Drop for HostLinks {
     fn drop(&mut self) {
-        // A host that was lost removes its settings itself.
+        // The agent of a host that was lost removes the settings itself.
         let _ = self.clear();
     }
 }
 
-/// The error of a host that can't apply or probe a link.
+/// The error for a host that can't apply or probe a link.
 fn failed(link: &str, error: FaultEnd) -> HookError {
     let reason = match &error {
         FaultEnd::Lost(_) => VoidReason::FaultHostLost,
@@ -249,9 +250,9 @@ fn failed(link: &str, error: FaultEnd) -> HookError {
     HookError::new(reason, format!("link {link}")).because(error)
 }
 
-/// The requests to each host for these settings.
+/// The request to each host for these settings.
 fn impairments(link: &HostLink, settings: &[Settings; 2]) -> Vec<(String, HostFault)> {
-    // Numbers, strings and booleans: JSON can represent all of them.
+    // Settings consist of numbers, strings and booleans, so JSON can represent them.
     let json = |settings: &Settings| serde_json::to_value(settings).unwrap_or_default();
     match &link.carrier {
         HostLinkCarrier::Bridge(host) => {
@@ -286,7 +287,7 @@ fn describe_carrier(carrier: &HostLinkCarrier) -> String {
     }
 }
 
-/// The settings as in a file; empty if there are none.
+/// The settings as written in a file; empty if there are none.
 fn describe(settings: &Settings) -> String {
     let delay = (!settings.delay.0.is_zero()).then(|| format!("delay {}", settings.delay));
     let loss = (settings.loss > 0.0).then(|| format!("loss {}", settings.loss));
@@ -312,7 +313,7 @@ fn round_trips() -> EchoRequests {
     }
 }
 
-/// Requests for this loss, there and back. They fill at most half of a line with a rate.
+/// The requests to measure this loss, there and back. They fill at most half of a rate-limited line.
 fn losses(settings: &[Settings; 2], loss: f64) -> EchoRequests {
     let (least, most) = LOSS_REQUESTS;
     let of_line = rate(settings).map(|rate| Duration::from_secs_f64(2.0 * SHORT_WIRE_BITS / rate));
@@ -334,7 +335,7 @@ fn train(rate: f64) -> EchoRequests {
     }
 }
 
-/// The share of requests that have no reply if packets are lost independently on both ways.
+/// The expected share of requests without a reply, if packets are lost independently on both ways.
 fn loss(settings: &[Settings; 2]) -> f64 {
     let passes: f64 = settings.iter().map(|way| 1.0 - way.loss).product();
     1.0 - passes
@@ -349,7 +350,7 @@ fn rate(settings: &[Settings; 2]) -> Option<f64> {
 /// Compares the shortest round trips, in seconds, before and after the settings were applied.
 fn judge_delay(settings: &[Settings; 2], before: f64, seen: f64) -> Result<(), NotProven> {
     let set: f64 = settings.iter().map(|way| way.delay.0.as_secs_f64()).sum();
-    // A line adds the time that it takes to send a request and its reply.
+    // A rate-limited line adds the time that it takes to transmit a request and its reply.
     let lines = settings.iter().filter_map(|way| way.rate);
     let lines: f64 = lines.map(|rate| SHORT_WIRE_BITS / rate.0 as f64).sum();
     let added = seen - before;
@@ -367,7 +368,7 @@ fn judge_delay(settings: &[Settings; 2], before: f64, seen: f64) -> Result<(), N
 fn judge_loss(set: f64, seen: f64, requests: u32) -> Result<(), NotProven> {
     let count = f64::from(requests);
     let deviation = (set * (1.0 - set) / count).sqrt();
-    // Half a packet more, for the steps of a count.
+    // Allow half a packet more, because counts are whole numbers.
     let most = DEVIATIONS * deviation + 0.5 / count;
     let error = || NotProven::Loss {
         set_percent: set * 1e2,
@@ -414,11 +415,11 @@ mod tests {
         };
         check(10, 0.0001, 0.0203, true);
         check(10, 0.0050, 0.0250, true);
-        // Not applied, applied in one direction only, applied twice.
+        // The settings were not applied, applied in only one direction, or applied twice.
         check(10, 0.0001, 0.0001, false);
         check(10, 0.0001, 0.0101, false);
         check(10, 0.0001, 0.0401, false);
-        // On a long path, the path's own delay proves nothing.
+        // On a long path, the delay of the path itself proves nothing.
         check(10, 0.0200, 0.0200, false);
         check(0, 0.0001, 0.0900, true);
         let slow = both(Settings {
@@ -442,7 +443,7 @@ mod tests {
         let judge = |lost: f64| judge_loss(set, lost / f64::from(requests), requests);
         assert!(judge(20.0).is_ok() && judge(5.0).is_ok() && judge(37.0).is_ok());
         assert!(judge(0.0).is_err() && judge(60.0).is_err());
-        // Even the smallest loss that a file may set can be distinguished from none.
+        // Even the smallest loss that a file may set can be distinguished from no loss.
         let least = losses(&ways, 0.001).requests;
         assert!(judge_loss(0.001, 0.0, least).is_err(), "{least}");
         let slow = both(Settings {

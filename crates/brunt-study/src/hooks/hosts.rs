@@ -1,8 +1,9 @@
-//! Samples of other hosts: a hook that requests them with each run, reports them to the hub with times on our clock,
-//! and adds their means to the run's summary. Its hosts are those of the experiment that have an agent, whether workers
-//! run there or not.
+//! Samples of other hosts: a hook that requests them during each run, reports them to the hub with times on our
+//! clock, and adds their means to the run's summary. Samples all hosts of the experiment that have an agent, whether
+//! or not workers run there.
 //!
-//! The rule: the samples of a lost host end, which the run's summary reports; this never invalidates a run.
+//! The rule: the samples of a host end when it is lost, which the run's summary reports; this never invalidates a
+//! run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,8 +23,8 @@ use brunt_result::summary::RunSummary;
 use super::{HookError, RunHook};
 use crate::observe::{Event, Hub, RunInfo};
 
-/// Time to wait for a host's last sample. A host that doesn't answer is considered lost by then, unless `host_silence`
-/// is longer.
+/// Time to wait for a host's last sample. A host that doesn't answer is considered lost before that, unless
+/// `host_silence` is longer.
 const LAST_SAMPLE_MAX: Duration = Duration::from_secs(10);
 
 /// Samples other hosts during each run.
@@ -49,7 +50,7 @@ struct HostWatch {
 /// Means of a run's samples.
 struct Measured {
     means: Means,
-    /// Earlier samples don't count in means.
+    /// Earlier samples don't count for the means.
     from: Nanos,
 }
 
@@ -63,7 +64,7 @@ impl Default for Measured {
 }
 
 impl HostProbing {
-    /// Samples these hosts, which must be connected.
+    /// Samples these hosts, which must already be connected.
     pub fn new(fleet: Arc<Fleet>, probes: &Probes, hosts: Vec<String>) -> HostProbing {
         let (running, measured, ends) = Default::default();
         HostProbing {
@@ -110,7 +111,7 @@ impl HostProbing {
 }
 
 impl HostWatch {
-    /// The result, after the host was asked to stop.
+    /// The outcome of the sampling, after the host was told to stop.
     fn end(self) -> (String, WatchEnd) {
         let end = self
             .over
@@ -145,7 +146,7 @@ impl RunHook for HostProbing {
             .unwrap_or_else(PoisonError::into_inner)
             .from = first;
         for watch in &self.running {
-            // The watch exists: it began with the run.
+            // The host is being watched since the run began.
             let _ = self.fleet.watch_from(&watch.host, first);
         }
     }

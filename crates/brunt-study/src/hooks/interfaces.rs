@@ -1,8 +1,9 @@
-//! Counts the traffic of other hosts' interfaces during each run, as a hook: agents read the kernel's byte counters before
-//! the run, to find the traffic without load, and during it. [`brunt_result::transfer`] holds the figures.
+//! Counts the traffic of other hosts' interfaces during each run, as a hook: agents read the kernel's byte counters
+//! before the run, to measure the traffic without load, and during the run. [`brunt_result::transfer`] defines the
+//! figures.
 //!
-//! The rule: bytes count only for the time in which the load was measured, and each figure has its error. A counter that
-//! isn't known for all of the run has no figure, but a reason.
+//! The rule: bytes count only for the time in which the load was measured, and each figure comes with its error. If a
+//! counter isn't known for the whole run, there is no figure, but a reason.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,10 +24,10 @@ use super::readings::{
 use super::{HookError, RunHook};
 use crate::observe::{Hub, RunInfo};
 
-/// Parts of the idle time whose rates show how much its traffic varies.
+/// Number of parts of the idle time; the differences between their rates show how much the traffic varies.
 const IDLE_PARTS: usize = 10;
 
-/// Counts these interfaces of hosts; before each run, it idles for `idle`, unless `interrupted` is set.
+/// Counts these interfaces of hosts; each run is preceded by the idle time `idle`, unless `interrupted` is set.
 pub(super) fn interfaces(
     fleet: &Arc<Fleet>,
     hosts: Vec<(String, Vec<String>)>,
@@ -52,19 +53,19 @@ struct Interfaces {
     hosts: Vec<(String, Vec<String>)>,
     idle: Option<Duration>,
     interrupted: Arc<AtomicBool>,
-    /// Readings of each host without load.
+    /// Each host's readings without load.
     before: Vec<Option<CountedInterfaces>>,
-    /// Readings of each host during the last run.
+    /// Each host's readings during the last run.
     during: Vec<Option<CountedInterfaces>>,
     is_counting: bool,
-    /// Whether the load ran before it was measured.
+    /// Whether the load was already running before measuring began.
     has_ramp_up: bool,
 }
 
-/// A counter's readings in order.
+/// A counter's readings, in order.
 type Log = ReadingLog<Bytes>;
 
-/// A counter's two directions at a time.
+/// A reading: the time, and the bytes in each direction.
 type CounterAt = (Nanos, [f64; 2]);
 
 /// The measured time of a run, and how far a host's times may be off.
@@ -86,10 +87,10 @@ impl Interfaces {
         Ok(())
     }
 
-    /// Ends the readings of all hosts; `None` for a host that doesn't answer.
+    /// Ends the readings on all hosts; `None` for a host that doesn't answer.
     fn uncount(&mut self) -> Vec<Option<CountedInterfaces>> {
         self.is_counting = false;
-        // All hosts are asked before the first is waited for.
+        // All hosts are asked to stop before waiting for the first.
         let uncount = |(host, _): &(String, Vec<String>)| self.fleet.uncount(host);
         let asked: Vec<Result<_, FleetError>> = self.hosts.iter().map(uncount).collect();
         asked
@@ -98,7 +99,7 @@ impl Interfaces {
             .collect()
     }
 
-    /// Checks that hosts that answer have their interfaces.
+    /// Checks that the hosts that answer have their interfaces.
     fn check(&self) -> Result<(), HookError> {
         for ((host, interfaces), counted) in self.hosts.iter().zip(&self.before) {
             let last = counted.as_ref().and_then(|counted| counted.readings.last());
@@ -153,7 +154,7 @@ impl Interfaces {
 impl RunHook for Interfaces {
     fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
         self.during.clear();
-        // Without idle time, once: to check the interfaces.
+        // If there is no idle time, this is done once, to check the interfaces.
         if self.idle.is_some() || self.before.is_empty() {
             self.count()?;
             rest(self.idle.unwrap_or_default(), &self.interrupted);
@@ -166,7 +167,7 @@ impl RunHook for Interfaces {
     fn starts(&mut self, start: Nanos, ramp_up: Duration) {
         self.has_ramp_up = !ramp_up.is_zero();
         for (host, _) in &self.hosts {
-            // The host exists: its readings began with the run.
+            // This can't fail for an unknown host, because its readings began with the run.
             let _ = self.fleet.count_from(host, start.after(ramp_up));
         }
     }
@@ -219,7 +220,7 @@ impl Drop for Interfaces {
 }
 
 impl Measured {
-    /// The traffic in this time, without the idle rate; `idle` is that rate, if it is known.
+    /// The traffic in this time, without the idle traffic; `idle` is its rate, if known.
     fn traffic(&self, log: &Log, idle: Option<f64>) -> Result<InterfaceTraffic, UnknownTraffic> {
         let (start, start_error) = self.at_start(log, idle)?;
         let (end, end_error) = self.at_end(log)?;
@@ -232,8 +233,8 @@ impl Measured {
         })
     }
 
-    /// The counters at the start, and how far the first may be off. Without ramp-up, there is no load before it: an early
-    /// reading is accurate, but for the idle traffic since.
+    /// The counters at the start, and how far off the first of them may be. Without ramp-up, there is no load before
+    /// the start: an early reading is accurate, except for the idle traffic since then.
     fn at_start(&self, log: &Log, idle: Option<f64>) -> Result<([f64; 2], f64), UnknownTraffic> {
         let (low, high) = self.around(log, self.start)?;
         if self.has_ramp_up {
@@ -246,13 +247,13 @@ impl Measured {
         Ok((low.1, error))
     }
 
-    /// The counters at the end of the load, and how far the first may be off.
+    /// The counters at the end of the load, and how far off the first of them may be.
     fn at_end(&self, log: &Log) -> Result<([f64; 2], f64), UnknownTraffic> {
         let (low, high) = self.around(log, self.end.at)?;
         if !self.end.is_quiet {
             return Ok((at_end(log, self.end)[0], (high.1[0] - low.1[0]) / 2.0));
         }
-        // By then the load has certainly ended, whatever the clock's error.
+        // By that time the load has certainly ended, whatever the clock's error.
         let end = LoadEnd {
             at: self.end.at.after(self.clock_error),
             ..self.end
@@ -261,7 +262,7 @@ impl Measured {
         Ok((found, (high.1[0] - found[0]).max(0.0)))
     }
 
-    /// The readings that are certainly before a moment and after it.
+    /// The last reading certainly before this moment, and the first certainly after it.
     fn around(&self, log: &Log, when: Nanos) -> Result<(CounterAt, CounterAt), UnknownTraffic> {
         let of = |(at, bytes): &(Nanos, Bytes)| (*at, bytes[0].map(|bytes| bytes as f64));
         let all = log.all();
@@ -283,7 +284,7 @@ fn log_of(counted: &CountedInterfaces, interface: usize) -> Result<Log, UnknownT
         if (0..2).any(|way| bytes[way] < last.1[way]) {
             return Err(UnknownTraffic::WentBackwards);
         }
-        // Conversion to our clock may move times by less than its error.
+        // Converting times to our clock may move them, by less than the clock's error.
         last = (reading.at.max(last.0), bytes);
         log.add(last.0, vec![bytes]);
     }
@@ -303,9 +304,9 @@ fn rate_between(from: &(Nanos, Bytes), to: &(Nanos, Bytes)) -> Option<f64> {
     (seconds > 0.0).then(|| (to.1[0][0] - from.1[0][0]) as f64 / seconds)
 }
 
-/// Half of the interval that contains the rate in a later time of `seconds` with a probability of 95 %: with n parts of
-/// the idle time T, whose mean has the half-width h by Student's t, a part of that length varies by h·√n, the mean over a
-/// later time t by h·√(T/t), and both means together by h·√(1 + T/t).
+/// Half the width of the interval that contains the rate in a later time of `seconds` with a probability of 95 %:
+/// with n parts of the idle time T, whose mean has the half-width h by Student's t, a part of that length varies by
+/// h·√n, the mean over a later time t by h·√(T/t), and both means together by h·√(1 + T/t).
 fn rate_error(log: &Log, seconds: f64) -> Option<f64> {
     let all = log.all();
     let parts = IDLE_PARTS.min(all.len().checked_sub(1)?);
@@ -348,7 +349,7 @@ mod tests {
         }
     }
 
-    /// A run of a second from 1 s on.
+    /// A run of one second that begins at 1 s.
     fn second(has_ramp_up: bool, is_quiet: bool) -> Measured {
         Measured {
             start: at_ms(1_000),
@@ -396,7 +397,7 @@ mod tests {
         check(&wrapped, Err(UnknownTraffic::WentBackwards));
     }
 
-    /// Background traffic of 1 byte per millisecond goes on after a load of 10 per millisecond.
+    /// Background traffic of 1 byte per millisecond continues after a load of 10 bytes per millisecond.
     #[test]
     fn the_error_is_what_readings_leave_open() {
         let sent = |now: u64| now + 10 * now.clamp(1_000, 2_000);
@@ -415,16 +416,16 @@ mod tests {
                 "{found:?}"
             );
         };
-        // 10 ms before and 30 ms after the end, at the background's rate.
+        // The readings are 10 ms before and 30 ms after the end, at the background's rate.
         check(second(false, true), Some(1_000.0), 10 + 29);
-        // Without a known rate, the load in the 30 ms after the start is left open, too.
+        // Without a known idle rate, the load in the 30 ms after the start is uncertain too.
         check(second(false, true), None, 40 + 300 + 29);
-        // With ramp-up, the error at the start is the distance to the nearer reading; if requests are outstanding, the one
-        // at the end is half of the growth between two readings.
+        // With ramp-up, the error at the start is the distance to the nearer reading; if requests are outstanding,
+        // the error at the end is half of the growth between two readings.
         check(second(true, false), Some(1_000.0), 85 + 70);
     }
 
-    /// A steady rate is certain. One that varies is less certain the shorter the later time is.
+    /// A steady rate has no error. For a rate that varies, the error is larger the shorter the later time is.
     #[test]
     fn an_idle_rate_is_as_certain_as_it_is_steady() {
         let log = |sent: &dyn Fn(u64) -> u64| {

@@ -1,6 +1,6 @@
 //! The links of a lab during a run: configured before it, counted after it.
 //!
-//! The rule: each run starts with the links as its point defines them and with a fresh random sequence; unintended
+//! The rule: each run starts with the links as its point defines them, and with a fresh random sequence; unintended
 //! packet loss invalidates the run.
 
 use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ use crate::lab::{BuiltLab, link_seed};
 use crate::observe::{Hub, RunInfo};
 use brunt_result::summary::RunSummary;
 
-/// Configures the links for each run; `points` has their settings at each point of the experiment, and `mtus` their
-/// MTUs.
+/// Configures the links for each run; `points` has the links' settings at each point of the experiment, and `mtus`
+/// their MTUs.
 pub(super) fn links(
     lab: &BuiltLab,
     points: Vec<BTreeMap<String, [Settings; 2]>>,
@@ -38,9 +38,9 @@ pub(super) fn links(
 /// The hook.
 struct Links {
     lab: BuiltLab,
-    /// Settings of each link, for each point.
+    /// The settings of all links at each point.
     points: Vec<BTreeMap<String, [Settings; 2]>>,
-    /// Their MTUs, likewise.
+    /// The MTUs of all links at each point.
     mtus: Vec<BTreeMap<String, u32>>,
     /// The current run's point.
     point: usize,
@@ -54,7 +54,7 @@ impl Links {
     }
 }
 
-/// A warning for a direction whose queue was full and too short for its line rate.
+/// A warning about a direction whose queue was full and too short for its line rate.
 pub(crate) fn queue_doubt(name: &str, way: &Settings, counts: &LinkCounts) -> Option<String> {
     let warning = way.queue_warning().filter(|_| counts.queue_full > 0)?;
     let (full, of) = (counts.queue_full, counts.packets);

@@ -1,5 +1,5 @@
-//! Hooks that accompany every run: links, roles, the prober, the fault schedule. A [`crate::study::Study`]
-//! begins its hooks before a run and ends them after it. Each has a file here; [`hooks`] lists them in order.
+//! Hooks that accompany every run: links, roles, the prober, the fault schedule. A [`crate::study::Study`] begins its
+//! hooks before a run and ends them after it. Each hook has a file here; [`hooks`] lists them in order.
 //!
 //! The rule: `end` undoes everything that `begin` did, however the run ended, and a hook that fails
 //! invalidates the run. Decisions depend on [`HookError::reason`], never on its text.
@@ -37,7 +37,7 @@ use brunt_result::summary::RunSummary;
 pub use faults::{FaultSchedule, ScheduleError};
 pub use order::{HooksError, Started, hooks};
 
-/// Accompanies each run, from before its first request to after its last.
+/// Accompanies each run, from before its first request until after its last.
 pub trait RunHook {
     /// Called before a run starts; observations go to `hub`.
     ///
@@ -48,10 +48,10 @@ pub trait RunHook {
     /// The run's workers start at `start`; measuring begins after `ramp_up`. Called once per run.
     fn starts(&mut self, _start: Nanos, _ramp_up: Duration) {}
 
-    /// Called at the end of each interval, with all workers merged.
+    /// Called at the end of each interval, with the figures of all workers merged.
     fn interval(&mut self, _interval: &Interval) {}
 
-    /// Whether the run is invalid already. It then ends early instead of at its planned end.
+    /// Whether the run is already invalid. If so, it ends early instead of at its planned end.
     fn has_failed(&self) -> bool {
         false
     }
@@ -60,31 +60,31 @@ pub trait RunHook {
     /// was cut short: then effects that did not occur are not errors.
     ///
     /// # Errors
-    /// An intended effect did not occur, or could not be undone: the run is invalid and the
-    /// experiment ends with this error.
+    /// An intended effect did not occur, or could not be undone: the run is invalid, and the experiment ends with
+    /// this error.
     fn end(&mut self, complete: bool) -> Result<(), HookError>;
 
-    /// Adds the hook's observations of the last run to the run's summary. Called after every
-    /// `end`, if the run is valid.
+    /// Adds what the hook observed in the last run to the run's summary. Called after every `end`, if the run is
+    /// valid.
     fn sum_up(&mut self, _run: &mut RunSummary, _outcome: &Outcome) {}
 }
 
-/// Why a run is void. Displayed as `what: source; advice`, omitting missing parts. A reason without a setting supplies
-/// advice on what to do instead.
+/// Why a run is invalid. Displayed as `what: source; advice`, omitting missing parts. If the reason is no setting,
+/// the advice says what else to do.
 #[derive(Debug)]
 pub struct HookError {
     /// The kind of failure.
     pub reason: VoidReason,
     /// What failed, and where.
     pub what: String,
-    /// What to do about it, if the source doesn't say.
+    /// What to do about it, if the source doesn't say so.
     pub advice: Option<String>,
     /// The underlying error, if any.
     pub source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl HookError {
-    /// An error without source or advice.
+    /// An error that has neither a source nor advice.
     pub fn new(reason: VoidReason, what: impl Into<String>) -> HookError {
         HookError {
             reason,
@@ -102,7 +102,7 @@ impl HookError {
         HookError::new(VoidReason::NotReady, what).because(source)
     }
 
-    /// The run could not be prepared because the machine refused; adds the remedy.
+    /// The run could not be prepared because a system call failed; adds the remedy.
     pub fn not_ready_here(what: impl Into<String>, source: io::Error) -> HookError {
         let advice = Some(brunt_lab::remedy(&source));
         HookError {
@@ -111,7 +111,7 @@ impl HookError {
         }
     }
 
-    /// Adds the source.
+    /// Adds the error's source.
     pub fn because(self, source: impl Error + Send + Sync + 'static) -> HookError {
         HookError {
             source: Some(Box::new(source)),
@@ -142,8 +142,8 @@ impl Error for HookError {
 /// The hooks and observers of an experiment's runs, for [`crate::study::Study::new`].
 #[derive(Default)]
 pub struct RunHooks {
-    /// They receive all events.
+    /// The observers, which receive all events.
     pub observers: Vec<Box<dyn Observer>>,
-    /// Begun in this order for each run, and ended in reverse.
+    /// The hooks, which begin in this order for each run and end in reverse.
     pub hooks: Vec<Box<dyn RunHook>>,
 }

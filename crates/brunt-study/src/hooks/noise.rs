@@ -1,6 +1,6 @@
-//! Measures the machine's noise during each run, as a hook; the figures go into the run's summary and table.
+//! Measures the machine's noise during each run, as a hook; the figures become part of the run's summary and table.
 //!
-//! The rule: a run without them is still valid. Nothing here voids a run.
+//! The rule: a run without these figures is still valid. Nothing here invalidates a run.
 
 use std::path::Path;
 use std::sync::Arc;

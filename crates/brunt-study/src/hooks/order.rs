@@ -1,7 +1,6 @@
-//! All hooks of an experiment's runs. A new hook gets a file next to this one and a place in the
-//! order here.
+//! All hooks of an experiment's runs. A new hook gets a file next to this one, and a place in the order here.
 //!
-//! The rule: hooks begin in this order and end in the opposite one, so each may rely on those before it.
+//! The rule: hooks begin in this order and end in reverse, so each may rely on the hooks before it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,25 +34,25 @@ use crate::service::HealthGate;
 
 /// Everything that was opened and started for an experiment.
 pub struct Started<'a> {
-    /// Open targets by name. One that storage faults affect gets a fault layer.
+    /// Open targets by name. A target that storage faults affect gets a fault layer.
     pub targets: &'a mut BTreeMap<String, Arc<dyn Backend>>,
-    /// Roles of targets and services.
+    /// All roles, of targets and of services.
     pub roles: &'a [Arc<dyn Role>],
-    /// The role that serves each served target.
+    /// The roles that serve targets, by target.
     pub roles_by_target: &'a BTreeMap<String, Arc<dyn Role>>,
-    /// The role of each service.
+    /// The roles of services, by service.
     pub services: &'a BTreeMap<String, Arc<dyn Role>>,
-    /// Gates of services that have to be healthy before each run.
+    /// Health conditions of services to wait for before each run.
     pub gates: Vec<HealthGate>,
     /// The lab of the experiment.
     pub lab: Option<&'a BuiltLab>,
     /// Bridges on other hosts.
     pub bridges: Option<HostBridges>,
-    /// Set when the experiment is to end.
+    /// Set when the experiment should end.
     pub interrupted: &'a Arc<AtomicBool>,
 }
 
-/// Why an experiment's runs cannot have their hooks.
+/// Why the hooks for an experiment's runs cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum HooksError {
     /// A fault is impossible in every run.
@@ -90,7 +89,7 @@ pub fn hooks(
         interrupted,
     } = started;
     let fleet = plan.fleet.as_ref();
-    // First, because it changes the targets.
+    // The faults come first, because they change the targets.
     let faults = match experiment.fault.is_empty() {
         true => None,
         false => Some(FaultSchedule::new(
@@ -114,7 +113,7 @@ pub fn hooks(
     if !gates.is_empty() {
         hooks.push(Box::new(Health::new(gates, interrupted)));
     }
-    // Before the bridges, whose counts exclude probe packets.
+    // Links come before the bridges, whose counts must not include probe packets.
     hooks.extend(between_machines(experiment, plan)?);
     hooks.extend(bridges.map(boxed));
     hooks.push(Box::new(NoiseWatch::default()));
@@ -124,10 +123,11 @@ pub fn hooks(
         hooks.push(Box::new(devices));
     }
     hooks.extend(faults.map(boxed));
-    // After the faults, which divide runs into phases.
+    // The profile comes after the faults, which divide runs into phases.
     let profile = experiment.profile;
     hooks.extend(profile.map(|settings| boxed(Profiling::new(settings, roles.to_vec()))));
-    // Start last and end first: they count the traffic of all others, and sum over runs that faults divide.
+    // These start last and end first, because they count the traffic of all others; they sum over runs that faults
+    // divide.
     hooks.extend(counting(experiment, plan, interrupted));
     if let Some(lab) = lab {
         let idle = experiment.lab.as_ref().and_then(|lab| lab.idle);
@@ -137,7 +137,7 @@ pub fn hooks(
     Ok(hooks)
 }
 
-/// A point's settings and MTUs by link.
+/// The links' settings and MTUs at a point, by link.
 type PointLinks = (BTreeMap<String, [Settings; 2]>, BTreeMap<String, u32>);
 
 /// The settings and MTUs of the lab's links at each point.

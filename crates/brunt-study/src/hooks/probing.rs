@@ -1,4 +1,4 @@
-//! The prober as a hook: started and stopped with each run; its samples go to the hub and its record to the run's
+//! The prober as a hook: started and stopped with each run; its samples go to the hub, and its record to the run's
 //! summary. `brunt-probe` does the sampling.
 
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::observe::{Event, Hub, RunInfo};
 /// Samples during each run.
 pub struct Probing {
     prober: Prober,
-    /// Networks of other hosts, sampled as long as the hosts exist.
+    /// The networks of other hosts, sampled as long as these hosts exist.
     _watching: Vec<Watching>,
     /// The last run's record.
     record: Option<ProbeRecord>,
 }
 
 impl Probing {
-    /// Uses this prober, which also samples what is watched.
+    /// Uses this prober, which also samples what is being watched.
     pub fn new(prober: Prober, watching: Vec<Watching>) -> Probing {
         Probing {
             prober,

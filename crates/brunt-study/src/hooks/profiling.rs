@@ -1,6 +1,6 @@
-//! Records where the CPU goes during each run, as a hook; the profile goes into the run's summary and tables.
+//! Records where the CPU goes during each run, as a hook; the profile becomes part of the run's summary and tables.
 //!
-//! The rule: a run without a profile is still valid. Where the kernel forbids samples, the profile says so.
+//! The rule: a run without a profile is still valid. If the kernel forbids samples, the profile says so.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{HookError, RunHook};
 use crate::observe::{Hub, RunInfo};
 use crate::role::Role;
 
-/// Name of the process that runs the experiment, whose threads are the workers.
+/// Name for the process that runs the experiment, whose threads are the workers.
 const WORKER: &str = "worker";
 
 /// The hook.

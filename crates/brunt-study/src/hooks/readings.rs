@@ -1,8 +1,8 @@
-//! Counter readings of a run, for links of the lab and interfaces of other hosts: the bytes that were carried between any
-//! two moments, and what a run's summary has to hold for both.
+//! Readings of counters during a run, for links of the lab and interfaces of other hosts: the bytes that were carried
+//! between any two moments, and the part of a run's summary that is the same for both.
 //!
-//! The rule: a moment between two readings is interpolated. If the load ends between two readings, traffic is
-//! extrapolated from those on one side of its end, never beyond the next reading.
+//! The rule: counters at a moment between two readings are interpolated. If the load ends between two readings, its
+//! traffic is extrapolated from the readings on one side of its end, and never exceeds the next reading.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -36,14 +36,14 @@ pub(super) type Bytes = Vec<[u64; 2]>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoadEnd {
     pub at: Nanos,
-    /// Whether no request was outstanding, so that later traffic isn't the load's.
+    /// Whether no request was outstanding, in which case later traffic doesn't belong to the load.
     pub is_quiet: bool,
 }
 
-/// The traffic of a run, without links and interfaces if nothing was counted yet.
+/// The traffic of a run; links and interfaces are added to it if nothing has been counted yet.
 pub(super) fn transfer_of<'a>(run: &'a mut RunSummary, outcome: &Outcome) -> &'a mut RunTransfer {
     let moves = run.ops.iter().filter(|op| op.op.moves_bytes());
-    // Requests that completed later don't count in the rates either.
+    // Requests that completed later don't count for the rates either.
     let useful_bytes: u64 = moves.map(|op| op.bytes.saturating_sub(op.late_bytes)).sum();
     let phases = run.phases.iter().map(|phase| PhaseTransfer {
         kind: phase.kind,
@@ -62,7 +62,7 @@ pub(super) fn transfer_of<'a>(run: &'a mut RunSummary, outcome: &Outcome) -> &'a
     })
 }
 
-/// The end of the run's load.
+/// When the run's load ended.
 pub(super) fn load_end(run: &RunSummary, outcome: &Outcome) -> LoadEnd {
     let late: u64 = run.ops.iter().map(|op| op.late_bytes).sum();
     LoadEnd {
@@ -71,7 +71,7 @@ pub(super) fn load_end(run: &RunSummary, outcome: &Outcome) -> LoadEnd {
     }
 }
 
-/// When a phase begins or ends that many seconds after the start of measuring.
+/// The time that is this many seconds after the start of measuring.
 pub(super) fn phase_time(outcome: &Outcome, seconds: f64) -> Nanos {
     let after = Duration::from_secs_f64(seconds.max(0.0));
     outcome.start.after(after)
@@ -91,8 +91,8 @@ pub(super) fn between(log: &ReadingLog<Bytes>, from: Nanos, until: Nanos, end: L
     until.iter().zip(&from).map(less).collect()
 }
 
-/// The counters at the end of the load: extrapolated from the two readings before, up to the next reading; or, if there
-/// are two readings after it and later traffic isn't the load's, back from these.
+/// The counters at the end of the load: extrapolated from the two previous readings, up to the next reading; or, if
+/// two readings follow and later traffic doesn't belong to the load, extrapolated back from these.
 pub(super) fn at_end(
     log: &ReadingLog<Bytes>,
     LoadEnd { at: end, is_quiet }: LoadEnd,
@@ -113,7 +113,7 @@ pub(super) fn at_end(
     }
 }
 
-/// The counters at `when` on the line through two readings, not less than `low` and not more than `high`.
+/// The counters at `when`, on the line through two readings, but at least `low` and at most `high`.
 fn extrapolated(
     from: &(Nanos, Bytes),
     to: &(Nanos, Bytes),
@@ -134,7 +134,8 @@ fn extrapolated(
     (0..from.1.len()).map(of).collect()
 }
 
-/// The counters at a time: interpolated between readings; before the first and after the last, those of that reading.
+/// The counters at a time: interpolated between readings; before the first reading and after the last, those of that
+/// reading.
 pub(super) fn at(log: &ReadingLog<Bytes>, when: Nanos) -> Vec<[f64; 2]> {
     let exact = |bytes: &Bytes| {
         bytes
@@ -163,7 +164,7 @@ pub(super) fn at(log: &ReadingLog<Bytes>, when: Nanos) -> Vec<[f64; 2]> {
 mod tests {
     use super::*;
 
-    /// Readings kept in tests, as for links.
+    /// Number of readings kept in these tests, the same as for links.
     const READINGS_MAX: usize = 256;
     const PERIOD: Duration = Duration::from_millis(20);
 
@@ -182,7 +183,7 @@ mod tests {
         ReadingLog::new(PERIOD, READINGS_MAX)
     }
 
-    /// Readings for this time of a link that carries 3 bytes per millisecond one way and 1 the other.
+    /// Readings during this time, for a link that carries 3 bytes per millisecond one way and 1 byte the other.
     fn even(millis: u64) -> ReadingLog<Bytes> {
         let mut log = empty();
         let mut now = 1_000;
@@ -193,7 +194,7 @@ mod tests {
         log
     }
 
-    /// Any period is valid; times outside of all readings add nothing.
+    /// Any period is valid; times outside all readings add nothing.
     #[test]
     fn bytes_of_any_stretch() {
         let log = even(2_000);
@@ -207,7 +208,7 @@ mod tests {
         assert!(between(&empty(), moment(0), moment(1), ends(1, true)).is_empty());
     }
 
-    /// The readings of a run of any length fit the limit, are at least half of that, and include the first.
+    /// However long a run is, its readings are at least half the limit, at most the limit, and include the first.
     #[test]
     fn long_runs_are_read_less_often() {
         for hours in [1, 24] {
@@ -228,7 +229,7 @@ mod tests {
         }
     }
 
-    /// If a load ends between two readings, exactly the bytes that it moved count: links are idle after it.
+    /// If a load ends between two readings, exactly the bytes that it moved count, because links are idle afterwards.
     #[test]
     fn a_load_ends_between_readings() {
         for (end, is_quiet) in [1_100, 1_101, 1_107, 1_119]
@@ -245,8 +246,8 @@ mod tests {
         }
     }
 
-    /// A load that speeds up before its end, and leaves background traffic of 1 byte per millisecond: if nothing is
-    /// outstanding, readings after it show how much it moved.
+    /// A load that speeds up before its end and leaves background traffic of 1 byte per millisecond: if no requests
+    /// are outstanding, the readings after its end show how much it moved.
     #[test]
     fn an_uneven_load_is_counted_by_readings_after_its_end() {
         let carried = |now: u64| (now - 1_000) + 50 * (now.min(1_109).saturating_sub(1_100));

@@ -1,5 +1,5 @@
-//! Roles during a run: one that dies unexpectedly invalidates the run, and the prober samples each. A run that lost a
-//! host of its services is kept and marked, like a run that lost workers.
+//! Roles during a run: a role that dies unexpectedly invalidates the run, and the prober samples each role. A run
+//! that lost a host with services is kept and marked, like a run that lost workers.
 //!
 //! The rule: roles are checked before and after every run, so that no run is measured against a dead one.
 
@@ -23,14 +23,14 @@ use brunt_probe::{Watch, Watching};
 pub struct Roles {
     roles: Vec<Arc<dyn Role>>,
     watch: Watch,
-    /// Runs continue without lost hosts.
+    /// Whether runs continue after a host is lost.
     goes_on: bool,
     watching: Vec<(u32, Watching)>,
-    /// Complete rounds of all points before the run.
+    /// Number of complete rounds of all points before the run.
     rounds: u32,
     /// When measuring began in the run.
     start: Option<Nanos>,
-    /// Hosts of services lost in this run or before.
+    /// Hosts with services that were lost in this run or earlier.
     lost: Vec<(HostName, HostLoss)>,
 }
 
@@ -52,7 +52,7 @@ impl Roles {
     fn check(&mut self) -> Result<(), HookError> {
         for role in &self.roles {
             let Err(error) = role.check() else { continue };
-            // The loss of one of several services doesn't have to stop the others.
+            // Losing one of several services doesn't have to stop the others.
             if role.loss().is_some() {
                 continue;
             }
@@ -69,7 +69,7 @@ impl Roles {
         Ok(())
     }
 
-    /// Records when the loss of a host that runs services was first detected.
+    /// Records when the loss of a host with services was first detected.
     fn check_for_losses(&mut self) {
         for role in &self.roles {
             let Some(why) = role.loss() else { continue };
@@ -154,7 +154,7 @@ impl RunHook for Roles {
                 }
             }
             run.doubts
-                .push(format!("services lack a host: {}", loss.why));
+                .push(format!("a host with services was lost: {}", loss.why));
         }
         if !self.lost.is_empty() && run.is_complete() {
             run.stopped = Stopped::HostLost;

@@ -1,9 +1,9 @@
-//! Measures the traffic of the lab's links, as a hook: before a run without load, if the experiment asks for that, and
-//! during the run while it is measured. [`brunt_result::transfer`] holds the figures.
+//! Measures the traffic of the lab's links, as a hook: before a run without load, if the experiment asks for that,
+//! and during the measured part of the run. [`brunt_result::transfer`] defines the figures.
 //!
-//! The rule: bytes count only for the time in which the load was measured, not for connecting, ramp-up or draining. The
-//! counters are read before that time begins, at its start, and then every 20 ms; in a long run less often, but more
-//! than a hundred times ([`super::readings`]).
+//! The rule: bytes count only for the time in which the load was measured, not for connecting, ramp-up or draining.
+//! The counters are read before measuring begins, when it begins, and then every 20 ms; in a long run they are read
+//! less often, but still more than a hundred times ([`super::readings`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,11 +31,12 @@ const PERIOD: Duration = Duration::from_millis(20);
 /// Readings kept.
 const READINGS_MAX: usize = 256;
 
-/// Counts the traffic of links. This hook must begin after all hooks that start something in the lab. `points` has the
-/// links' settings at each point of the experiment; before each run, it idles for `idle`, unless `interrupted` is set.
+/// Counts the traffic of links. This hook must begin after all hooks that start something in the lab. `points` has
+/// the links' settings at each point of the experiment; before each run, the hook waits for `idle`, unless
+/// `interrupted` is set.
 ///
 /// # Errors
-/// The machine refuses.
+/// A system call fails.
 pub(super) fn traffic(
     lab: &BuiltLab,
     points: &[BTreeMap<String, [Settings; 2]>],
@@ -63,26 +64,26 @@ pub(super) fn traffic(
 
 /// The hook.
 struct Traffic {
-    /// Names, in the order of all readings.
+    /// The links' names, in the order that all readings have.
     links: Vec<String>,
     /// Links that have a delay at any point.
     delayed: BTreeSet<String>,
     idle: Option<Duration>,
     interrupted: Arc<AtomicBool>,
     state: State,
-    /// Bytes per second before the run.
+    /// Bytes per second before the run, without load.
     without_load: Option<Vec<[f64; 2]>>,
-    /// Why the counters could not be read.
+    /// Why the counters could not be read, if that failed.
     failed: Option<HookError>,
 }
 
-/// The state of the meter.
+/// Who has the meter, and what it has read.
 enum State {
     /// Between runs.
     Waits(Meter),
-    /// A thread reads it until the channel closes.
+    /// A thread reads the meter until the channel closes.
     Reads(Sender<()>, JoinHandle<(Meter, std::io::Result<Readings>)>),
-    /// A run has ended.
+    /// A run has ended, with these readings.
     Has(Meter, Readings),
     /// The meter could not be read.
     Lost,
@@ -114,7 +115,7 @@ impl RunHook for Traffic {
         self.without_load = None;
         let mut meter = match std::mem::replace(&mut self.state, State::Lost) {
             State::Waits(meter) | State::Has(meter, _) => meter,
-            // The previous run's `end` was not called or failed.
+            // The previous run's `end` was not called, or it failed.
             State::Reads(..) | State::Lost => {
                 return Err(HookError::new(VoidReason::LinksUnread, "the lab's links"));
             }
@@ -134,7 +135,7 @@ impl RunHook for Traffic {
         let begin = start.after(ramp_up);
         let mut readings = Readings::from(PERIOD);
         let first = match ramp_up.is_zero() {
-            // Links carry no load before its start, so an early reading is accurate.
+            // Links carry no load before the start, so an early reading is accurate.
             true => meter.read().map(|bytes| readings.log.add(begin, bytes)),
             false => readings.read(&mut meter),
         };
@@ -240,7 +241,7 @@ impl Readings {
         Ok(())
     }
 
-    /// Time until the next reading; one is due at `begin`.
+    /// Time until the next reading; the first one is due at `begin`.
     fn wait(&self, begin: Nanos) -> Duration {
         self.log.due(begin).since(Clock::Monotonic.now())
     }

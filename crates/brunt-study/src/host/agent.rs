@@ -29,18 +29,19 @@ pub(super) const INFO: HostInfo = HostInfo {
     ),
 };
 
-/// The address where it listens, and the identity that we present to it.
+/// The address where the agent listens, and the identity that we present to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentHost {
-    /// A machine that runs workloads: address of its agent, `host:port`, with the host as in the agent's certificate
-    /// (docs/agents.md).
+    /// A machine that runs workloads: the address of its agent, `host:port`, with the host as in the agent's
+    /// certificate (docs/agents.md).
     pub agent: String,
-    /// With `agent`: the controller's certificate and key, a file of `brunt agent init`, next to the experiment file.
+    /// With `agent`: the controller's certificate and key, a file from `brunt agent init`, next to the experiment
+    /// file.
     pub identity: PathBuf,
-    /// With `ssh` or `agent`: two interfaces of this machine, which is in the network path between
-    /// other machines. It forwards everything between them while the experiment lasts; faults of
-    /// the kind `bridge` impair that traffic. Needs root on that machine.
+    /// With `ssh` or `agent`: two interfaces of this machine, which is in the network path between other machines.
+    /// The machine forwards everything between them while the experiment lasts; `bridge` faults impair that traffic.
+    /// This requires root on that machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<[String; 2]>,
     /// With `bridge`: absolute path of a new file on that machine, to which the packets of both
@@ -48,13 +49,13 @@ pub struct AgentHost {
     /// otherwise pcap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<String>,
-    /// With `ssh` or `agent`: name or IP address at which targets (`serve`) and services of this host listen, and other hosts
-    /// reach them; default: the host part of `agent` or `ssh`. An address on another network keeps control traffic off the
-    /// measured one.
+    /// With `ssh` or `agent`: the name or IP address at which targets (`serve`) and services on this host listen and
+    /// other hosts reach them; default: the host part of `agent` or `ssh`. An address on another network keeps
+    /// control traffic off the measured network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// With `ssh` or `agent`: interfaces of this machine whose bytes count in data-transfer efficiency, during each run
-    /// (docs/indexes.md); default: none.
+    /// With `ssh` or `agent`: interfaces of this machine whose bytes count for data-transfer efficiency during each
+    /// run (docs/indexes.md); default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<String>,
 }

@@ -1,7 +1,7 @@
-//! A virtual machine run by a service of the experiment. The service opens the machine's disk on the service's
-//! host, so a load in the machine passes through a guest's file system and page cache, then over that host's
-//! links. Its agent communicates over a serial port that ends at a Unix socket in the service's folder and is not
-//! part of the measured network.
+//! A virtual machine run by a service of the experiment. The service opens the machine's disk on the service's host,
+//! so a load in the machine passes through a guest's file system and page cache, and then over that host's links. Its
+//! agent communicates over a serial port that ends at a Unix socket in the service's folder and is not part of the
+//! measured network.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ pub(super) const INFO: HostInfo = HostInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GuestHost {
-    /// A virtual machine that runs workloads: the service that runs it. The agent in it (`brunt
-    /// agent --stdio`) communicates over a serial port of the machine that is connected to the Unix
-    /// socket `agent` in that service's folder (docs/indexes.md).
+    /// A virtual machine that runs workloads: the name of the service that runs it. The agent in the machine (`brunt
+    /// agent --stdio`) communicates over a serial port that is connected to the Unix socket `agent` in that service's
+    /// folder (docs/indexes.md).
     pub guest: String,
 }
 

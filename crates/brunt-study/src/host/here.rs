@@ -1,5 +1,5 @@
-//! The machine that runs the experiment: part of every experiment, under its reserved name. Roles
-//! listen on loopback, so lab hosts can't reach them.
+//! The machine that runs the experiment; it is part of every experiment, under a reserved name. Roles listen on
+//! loopback, so lab hosts can't reach them.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,7 +20,7 @@ pub(super) const INFO: HostInfo = HostInfo {
     example: None,
 };
 
-/// It has no settings.
+/// This machine has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Here {}

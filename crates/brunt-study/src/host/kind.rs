@@ -1,5 +1,5 @@
-//! The interface of a kind of host, and how processes are started on one. Implemented by one file per kind;
-//! called by the check of an experiment file and by the code that starts roles.
+//! The interface of a kind of host, and how processes are started on such a host. Implemented by one file per kind;
+//! called by the checks of an experiment file and by the code that starts roles.
 //!
 //! The rule: code that starts a role accesses its host only through [`Launcher`].
 
@@ -18,15 +18,15 @@ use super::HostName;
 /// Describes a kind of host, for the table of kinds.
 #[derive(Clone, Copy, Debug)]
 pub struct HostInfo {
-    /// Its name in messages.
+    /// The kind's name in messages.
     pub name: &'static str,
-    /// Its keys under `[hosts.NAME]`. If `marked`, the first one selects this kind.
+    /// The kind's keys under `[hosts.NAME]`. If `marked`, the first key selects this kind.
     pub keys: &'static [&'static str],
     /// Whether a host is of this kind only if the first of `keys` is present.
     pub marked: bool,
     /// Its description, in one line.
     pub help: &'static str,
-    /// The content of `[hosts.NAME]`; `None` for a kind that never appears in a file.
+    /// An example of the content of `[hosts.NAME]`; `None` for a kind that never appears in a file.
     pub example: Option<&'static str>,
 }
 
@@ -45,12 +45,12 @@ pub trait HostKind: Debug + Send + Sync {
         lab: Option<&dyn LabLaunchers>,
     ) -> Result<Arc<dyn Launcher>, LaunchError>;
 
-    /// The interfaces that it bridges, if it acts as a bridge.
+    /// The interfaces that the host bridges, if it acts as a bridge.
     fn bridge(&self) -> Option<&[String; 2]> {
         None
     }
 
-    /// A file on the host to which its bridge saves the packets received.
+    /// The file on the host to which its bridge saves received packets.
     fn capture(&self) -> Option<&str> {
         None
     }
@@ -60,25 +60,25 @@ pub trait HostKind: Debug + Send + Sync {
         &[]
     }
 
-    /// The name or address at which its servers listen, if the file has one.
+    /// The name or address at which servers on the host listen, if the file sets one.
     fn address(&self) -> Option<&str> {
         None
     }
 
-    /// The service that runs it, if it is a virtual machine.
+    /// The service that runs the host, if it is a virtual machine.
     fn service(&self) -> Option<&str> {
         None
     }
 
-    /// How to reach its agent, if it is another machine.
+    /// How to reach the host's agent, if the host is another machine.
     ///
     /// # Errors
-    /// No address can be derived from its settings.
+    /// No address can be derived from the host's settings.
     fn place(&self) -> Result<Option<HostPlace>, KeyMistake> {
         Ok(None)
     }
 
-    /// Where the agent runs that executes loads which name this host; `None` if loads cannot name it.
+    /// Where to reach the agent that runs loads for this host; `None` if loads cannot name the host.
     fn runs_loads_at(&self, name: &HostName) -> Option<HostPlace> {
         let _ = name;
         self.place().ok().flatten()
@@ -96,7 +96,7 @@ pub struct KeyMistake {
     pub help: String,
 }
 
-/// Checks that other hosts could reach a server at this name or address, judging by its text.
+/// Checks, based on the text alone, that other hosts could reach a server at this name or address.
 pub(super) fn check_address(address: Option<&str>) -> Result<(), KeyMistake> {
     let Some(text) = address else { return Ok(()) };
     let is_odd =
@@ -108,7 +108,7 @@ pub(super) fn check_address(address: Option<&str>) -> Result<(), KeyMistake> {
         true => Err(KeyMistake {
             key: "address",
             what: format!("'{text}' is not a host's address"),
-            help: "write a name or an IP address by which others reach that host, without a port"
+            help: "write a name or an IP address at which others reach that host, without a port"
                 .to_string(),
         }),
         false => Ok(()),
@@ -118,22 +118,22 @@ pub(super) fn check_address(address: Option<&str>) -> Result<(), KeyMistake> {
 /// Why nothing can be started on a host.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The lab doesn't have it.
+    /// The lab doesn't have this host.
     #[error(transparent)]
     Lab(#[from] LabError),
-    /// It is a lab host, and no lab is running.
+    /// The host belongs to a lab, and no lab is running.
     #[error("host '{0}' belongs to the lab, and no lab is running")]
     NoLab(HostName),
-    /// It is another machine, whose agent starts its programs.
+    /// The host is another machine, whose agent starts its programs.
     #[error("host '{0}' is another machine, whose agent starts programs there")]
     OtherMachine(HostName),
-    /// The address at which it should serve is unknown.
+    /// The address at which the host should serve is unknown.
     #[error(
         "host {host}: '{text}' has no address here ({source}); write address = \"10.0.0.9\", or another \
              address of that host, under [hosts.{host}]"
     )]
     Address {
-        /// Its name in the experiment.
+        /// The host's name in the experiment.
         host: HostName,
         /// The name that was looked up.
         text: String,
@@ -147,7 +147,7 @@ pub trait LabLaunchers {
     /// Starts programs on this host.
     ///
     /// # Errors
-    /// There is no such host.
+    /// The lab has no such host.
     fn launcher(&self, host: &HostName) -> Result<Arc<dyn Launcher>, LabError>;
 }
 
@@ -156,20 +156,20 @@ pub trait Launcher: Send + Sync {
     /// The host's name in messages and samples.
     fn host(&self) -> &HostName;
 
-    /// The address where roles on this host listen so that the experiment reaches them.
+    /// The address where roles on this host must listen so that the experiment reaches them.
     fn address(&self) -> IpAddr;
 
     /// The path of this program on that host.
     ///
     /// # Errors
-    /// It cannot be found.
+    /// This program's path cannot be determined.
     fn program(&self) -> io::Result<PathBuf> {
         std::env::current_exe()
     }
 
-    /// Makes `command` run there.
+    /// Makes `command` run on this host.
     ///
     /// # Errors
-    /// The host is gone.
+    /// The host no longer exists.
     fn place(&self, command: &mut Command) -> io::Result<()>;
 }

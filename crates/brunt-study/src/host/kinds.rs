@@ -1,6 +1,6 @@
-//! The table of kinds of hosts: one line for each, with its file in this folder.
+//! The table of host kinds: each kind has a line here and a file in this folder.
 //!
-//! The rule: a key of a `[hosts.NAME]` selects its kind; without one it is a lab host.
+//! The rule: a key of `[hosts.NAME]` selects the host's kind; without such a key it is a lab host.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use super::kind::{HostInfo, HostKind};
 use super::{agent, guest, here, lab, ssh};
 
-/// Defines [`HostSettings`] and [`HOST_KINDS`] from one line for each kind.
+/// Defines [`HostSettings`] and [`HOST_KINDS`] from one line per kind.
 macro_rules! kinds {
     ($($(#[$only:meta])* $module:ident::$config:ident,)*) => {
         /// One host's settings, by its kind.
@@ -23,12 +23,12 @@ macro_rules! kinds {
         }
 
         impl HostSettings {
-            /// The interface of its kind.
+            /// The interface of the host's kind.
             pub fn as_kind(&self) -> &dyn HostKind {
                 match self { $($(#[$only])* HostSettings::$config(config) => config,)* }
             }
 
-            /// The description of its kind.
+            /// The description of the host's kind.
             pub fn info(&self) -> &'static HostInfo {
                 match self { $($(#[$only])* HostSettings::$config(_) => &$module::INFO,)* }
             }
@@ -67,7 +67,7 @@ impl HostSettings {
     /// Reads a `[hosts.NAME]` whose keys have their positions in a file.
     ///
     /// # Errors
-    /// A wrong value or an unknown key; with its position, if the parser doesn't report it.
+    /// A wrong value or an unknown key, and the position to use if the parser doesn't report one.
     pub(crate) fn read(
         table: Spanned<DeTable<'_>>,
     ) -> Result<HostSettings, (Option<Range<usize>>, toml::de::Error)> {
@@ -86,7 +86,7 @@ impl HostSettings {
 
 impl<'de> Deserialize<'de> for HostSettings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HostSettings, D::Error> {
-        // Works with any format: positions are lost here, and code that has the file finds them again.
+        // This works with any format, but loses positions; code that has the file finds them again.
         let table = toml::Table::deserialize(deserializer)?;
         let text = toml::to_string(&table).map_err(serde::de::Error::custom)?;
         let table = DeTable::parse(&text).map_err(serde::de::Error::custom)?;

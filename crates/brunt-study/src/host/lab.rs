@@ -1,5 +1,5 @@
-//! A host of the lab: an emulated machine (network namespace). Listed in `[lab] hosts`, or given its own table if it
-//! has settings.
+//! A lab host: an emulated machine (network namespace). It is listed in `[lab] hosts`, or has its own table if it has
+//! settings.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ pub(super) const INFO: HostInfo = HostInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LabHost {
-    /// CPU cores, counted from 0, to which the processes of this lab host are pinned; default: all. Keeps target and
-    /// workers from sharing a core.
+    /// CPU cores, counted from 0, to which the processes of this lab host are pinned; default: all. Prevents the
+    /// target and the workers from sharing a core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<Vec<usize>>,
 }
@@ -33,7 +33,8 @@ impl HostKind for LabHost {
         true
     }
 
-    /// A separate agent in the host's network and on its cores: the same program that ssh starts on another machine.
+    /// A separate agent in the host's network and on its cores runs the loads; it is the same program that ssh starts
+    /// on another machine.
     fn runs_loads_at(&self, name: &HostName) -> Option<HostPlace> {
         let address = HostAddress::Lab {
             name: name.to_string(),

@@ -1,8 +1,8 @@
 //! The hosts of an experiment in one namespace: the machine that runs it, the hosts of its lab, and other machines.
-//! Every reference to a host (by a target, a workload, a link, a fault) is resolved by [`Hosts`], which also supplies a
-//! [`Launcher`] to code that starts something on a host; loads reach other hosts by their [`HostPlace`].
+//! [`Hosts`] resolves every reference to a host (by a target, a workload, a link or a fault), and also supplies a
+//! [`Launcher`] to code that starts something on a host; loads reach other hosts through their [`HostPlace`].
 //!
-//! The rule: there is one lookup, and one message for an unknown name.
+//! The rule: there is only one lookup, and only one message about an unknown name.
 
 mod agent;
 mod guest;
@@ -45,9 +45,9 @@ pub struct Hosts {
 /// A host of an experiment, as described by its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownHost {
-    /// Its name in the file.
+    /// The host's name in the file.
     pub name: HostName,
-    /// Its kind and settings.
+    /// The host's kind and settings.
     pub settings: HostSettings,
 }
 
@@ -57,7 +57,7 @@ pub struct KnownHost {
 pub struct NoHost {
     /// The requested name.
     pub name: HostName,
-    /// The existing names.
+    /// The names that exist.
     pub known: String,
 }
 
@@ -65,7 +65,7 @@ pub struct NoHost {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {help}")]
 pub struct HostMistake {
-    /// The keys from the top of the file.
+    /// The path of keys from the top of the file.
     pub path: Vec<String>,
     /// The mistake.
     pub what: String,
@@ -84,7 +84,7 @@ impl HostMistake {
 }
 
 impl Default for Hosts {
-    /// Only this machine.
+    /// Creates hosts that consist of only this machine.
     fn default() -> Hosts {
         let here = KnownHost {
             name: HostName::local(),
@@ -98,7 +98,7 @@ impl Default for Hosts {
 }
 
 impl Hosts {
-    /// All hosts of a file: under `[hosts]`, in its lab, and the machine itself.
+    /// All hosts of a file: those under `[hosts]`, those of its lab, and this machine itself.
     ///
     /// # Errors
     /// Two hosts share a name, or a host can't be located.
@@ -147,7 +147,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Adds a host with its own table.
+    /// Adds a host that has its own table.
     fn add(
         &mut self,
         name: &HostName,
@@ -199,7 +199,7 @@ impl Hosts {
     /// The host with this name.
     ///
     /// # Errors
-    /// There is none; the message lists all names.
+    /// No host has this name; the message lists all names.
     pub fn find(&self, name: &HostName) -> Result<&KnownHost, NoHost> {
         self.list
             .iter()
@@ -226,20 +226,20 @@ impl Hosts {
         })
     }
 
-    /// Other machines, and how to reach them.
+    /// Other machines, and how to reach each of them.
     pub fn places(&self) -> Vec<(HostName, HostPlace)> {
         let place =
             |host: &KnownHost| Some((host.name.clone(), host.settings.as_kind().place().ok()??));
         self.list.iter().filter_map(place).collect()
     }
 
-    /// Whether this is another machine.
+    /// Whether this host is another machine.
     pub fn is_remote(&self, name: &HostName) -> bool {
         self.find(name)
             .is_ok_and(|host| matches!(host.settings.as_kind().place(), Ok(Some(_))))
     }
 
-    /// Where the agent runs that executes loads which name this host; `None` if loads cannot name it.
+    /// Where to reach the agent that runs loads for this host; `None` if loads cannot name it.
     pub fn runs_loads_at(&self, name: &HostName) -> Option<HostPlace> {
         self.find(name).ok()?.settings.as_kind().runs_loads_at(name)
     }
@@ -274,7 +274,7 @@ impl Hosts {
         self.list.iter().filter_map(counted).collect()
     }
 
-    /// Other machines that should save a bridge's packets, but have no bridge.
+    /// Other machines for which the file sets `capture` although they have no bridge.
     pub(crate) fn captures_of_none(&self) -> impl Iterator<Item = &HostName> {
         let is_none = |host: &&KnownHost| {
             let kind = host.settings.as_kind();
@@ -297,7 +297,7 @@ pub struct BridgeHost {
     pub name: HostName,
     /// The bridged interfaces.
     pub interfaces: [String; 2],
-    /// A file on that machine for the packets received.
+    /// The file on that machine to save received packets to.
     pub capture: Option<String>,
 }
 
@@ -311,11 +311,11 @@ impl KnownHost {
         self.settings.as_kind().launcher(&self.name, lab)
     }
 
-    /// Where targets and services of another machine listen: the address in the file, or the
-    /// one that reaches its agent.
+    /// Where targets and services on another machine listen: the address in the file, or else the one at which its
+    /// agent is reached.
     ///
     /// # Errors
-    /// Looking up the name finds no address.
+    /// Looking up the name yields no address.
     pub fn serving_address(&self) -> Result<IpAddr, LaunchError> {
         let kind = self.settings.as_kind();
         let place = kind
@@ -335,7 +335,7 @@ impl KnownHost {
             .into_iter()
             .map(|address| address.ip())
             .collect();
-        // If a name has addresses of both versions, prefer IPv4, which more networks support.
+        // If a name has addresses of both versions, prefer IPv4, which works in more networks.
         let found = found
             .iter()
             .find(|address| address.is_ipv4())

@@ -59,7 +59,7 @@ impl PartialEq<&str> for HostName {
     }
 }
 
-/// A string, for editors.
+/// The schema of a string, for editors.
 impl JsonSchema for HostName {
     fn inline_schema() -> bool {
         true

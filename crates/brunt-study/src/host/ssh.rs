@@ -1,5 +1,5 @@
-//! A machine reached by ssh: the experiment starts an agent there, which ends with the experiment
-//! and leaves nothing behind.
+//! A machine reached over ssh: the experiment starts an agent there, which ends with the experiment and leaves
+//! nothing behind.
 
 use std::sync::Arc;
 
@@ -24,29 +24,29 @@ pub(super) const INFO: HostInfo = HostInfo {
         "interfaces",
     ],
     marked: true,
-    help: "a machine reached by ssh, with nothing installed there",
+    help: "a machine reached over ssh, with nothing installed there",
     example: Some(
         "ssh = \"root@node7\"\ncommand = \"ssh -F lab.conf\"\nprogram = \"/opt/brunt/brunt\"\nbridge = [\"eth0\", \"eth1\"]\ncapture = \"/var/tmp/wire.pcapng\"\naddress = \"10.0.0.9\"\ninterfaces = [\"eth1\"]",
     ),
 };
 
-/// How to reach it over ssh.
+/// How to reach the machine over ssh.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SshHost {
-    /// A machine that runs workloads, as written for ssh: `user@host`, or a host name from its configuration. Nothing
-    /// has to be installed there (docs/agents.md).
+    /// A machine that runs workloads, as written for ssh: `user@host`, or a host name from ssh's configuration.
+    /// Nothing has to be installed there (docs/agents.md).
     pub ssh: String,
     /// With `ssh`: the ssh command, with options separated by spaces; default: `ssh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// With `ssh`: path of the brunt binary to run there; default: the one in its PATH if it has
-    /// this version, otherwise a copy of this one.
+    /// With `ssh`: path of the brunt binary to run there; default: the binary in its PATH if that has this version,
+    /// otherwise a copy of this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// With `ssh` or `agent`: two interfaces of this machine, which is in the network path between
-    /// other machines. It forwards everything between them while the experiment lasts; faults of
-    /// the kind `bridge` impair that traffic. Needs root on that machine.
+    /// With `ssh` or `agent`: two interfaces of this machine, which is in the network path between other machines.
+    /// The machine forwards everything between them while the experiment lasts; `bridge` faults impair that traffic.
+    /// This requires root on that machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<[String; 2]>,
     /// With `bridge`: absolute path of a new file on that machine, to which the packets of both
@@ -54,13 +54,13 @@ pub struct SshHost {
     /// otherwise pcap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<String>,
-    /// With `ssh` or `agent`: name or IP address at which targets (`serve`) and services of this host listen, and other hosts
-    /// reach them; default: the host part of `agent` or `ssh`. An address on another network keeps control traffic off the
-    /// measured one.
+    /// With `ssh` or `agent`: the name or IP address at which targets (`serve`) and services on this host listen and
+    /// other hosts reach them; default: the host part of `agent` or `ssh`. An address on another network keeps
+    /// control traffic off the measured network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// With `ssh` or `agent`: interfaces of this machine whose bytes count in data-transfer efficiency, during each run
-    /// (docs/indexes.md); default: none.
+    /// With `ssh` or `agent`: interfaces of this machine whose bytes count for data-transfer efficiency during each
+    /// run (docs/indexes.md); default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<String>,
 }
@@ -123,8 +123,9 @@ impl HostKind for SshHost {
             .as_deref()
             .filter(|program| !is_plain_word(program))
         {
-            let what =
-                format!("'{program}' has characters that the remote host's shell treats specially");
+            let what = format!(
+                "'{program}' contains characters that the remote host's shell treats specially"
+            );
             return Err(wrong("program", what, "use a plain path"));
         }
         Ok(Some(HostPlace {

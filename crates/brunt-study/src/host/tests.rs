@@ -4,12 +4,12 @@ use super::*;
 use crate::experiment::{Experiment, assert_mistake_at, changed};
 
 const LAB: &str = "[lab]\nhosts = [\"client\", \"server\"]\n[lab.links.wan]\nbetween = [\"client\", \"server\"]\n";
-/// The service of the guest.
+/// The service that runs the guest.
 const SERVICE: &str = "[services.vm]\nhost = \"server\"\ncommand = [\"sleep\", \"1000\"]\n";
 const REST: &str = "name = \"x\"\n[targets.t]\nserve = \"memory:1MiB\"\nhost = \"server\"\n[workloads.w]\nstop = { time = \"1s\" }\n";
 
-/// Names are unique, and so are the keys that select a kind; help is present, exactly one kind needs no such key, and
-/// examples parse as their kind.
+/// Names are unique, and so are the keys that select a kind; every kind has help, exactly one kind needs no such key,
+/// and examples parse as their kind.
 #[test]
 fn each_line_is_whole() {
     for (index, kind) in HOST_KINDS.iter().enumerate() {
@@ -91,7 +91,7 @@ fn one_name_space() {
     );
 }
 
-/// Every place that names a host reports a wrong name in the same way, at its key.
+/// Wherever a host is named, a wrong name is reported in the same way, at its key.
 #[test]
 fn unknown_hosts_are_reported_at_their_key() {
     let check = |from: &str, to: &str, at: &str, said: &str| {

@@ -1,7 +1,7 @@
 //! A running lab: built from `[lab]`, configured for each run, checked after it. `brunt run` builds it inside a
 //! [`brunt_lab::stage`], starts targets on its hosts, and attaches it to every run.
 //!
-//! The rule: each run starts with the links as its point defines them and with a fresh random sequence; unintended
+//! The rule: each run starts with the links as its point defines them, and with a fresh random sequence; unintended
 //! packet loss invalidates the run.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::experiment::LabEntry;
 use crate::host::{HostName, Hosts, LabLaunchers, Launcher};
 use brunt_probe::{Network, Watch, Watching};
 
-/// A running lab. Clones share it; dropping the last one removes it.
+/// A running lab. Clones share the lab; dropping the last one removes it.
 #[derive(Clone)]
 pub struct BuiltLab {
     lab: Arc<Mutex<Lab>>,
@@ -29,11 +29,11 @@ pub struct BuiltLab {
 }
 
 impl BuiltLab {
-    /// Builds the lab that `[lab]` describes, with the experiment's lab hosts. TCP between them uses `congestion`, or
-    /// else the kernel's default.
+    /// Builds the lab that `[lab]` describes, with the experiment's lab hosts. TCP connections in the lab use
+    /// `congestion`, or else the kernel's default.
     ///
     /// # Errors
-    /// The system refuses; the text says what to do.
+    /// A system call fails; the text says what to do.
     pub fn build(
         entry: &LabEntry,
         hosts: &Hosts,
@@ -89,7 +89,7 @@ impl BuiltLab {
     /// cores.
     ///
     /// # Errors
-    /// The kernel refuses, which doesn't happen in a lab that this process created.
+    /// A system call fails, which doesn't happen in a lab that this process created.
     pub fn enter(&self) -> io::Result<()> {
         self.worker.settle()
     }
@@ -97,7 +97,7 @@ impl BuiltLab {
     /// Makes a prober watch the network of every host.
     ///
     /// # Errors
-    /// No file descriptor is left.
+    /// No file descriptor is available.
     pub fn watched(&self, watch: &Watch) -> io::Result<Vec<Watching>> {
         let watched = |host: &Host| {
             let network = Network::Namespace(Arc::new(host.descriptor()?));
@@ -106,7 +106,7 @@ impl BuiltLab {
         self.hosts.iter().map(watched).collect()
     }
 
-    /// Its hosts, in the order of the file.
+    /// The lab's hosts, in the order of the file.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
     }
@@ -121,7 +121,7 @@ impl BuiltLab {
         self.between.get(link)
     }
 
-    /// The names of its links.
+    /// The names of the lab's links.
     pub fn links(&self) -> impl Iterator<Item = &str> {
         self.between.keys().map(String::as_str)
     }
@@ -132,8 +132,8 @@ impl BuiltLab {
     }
 }
 
-/// Which directions of a link between these hosts, there and back, carry packets sent by the host `from`; both if there
-/// is none. `None` if the link doesn't end at that host.
+/// Which directions of a link between these hosts, there and back, carry packets sent by the host `from`; both if
+/// `from` is `None`. `None` if the link doesn't end at that host.
 pub fn directions(between: &[HostName; 2], from: Option<&HostName>) -> Option<[bool; 2]> {
     match from {
         None => Some([true, true]),

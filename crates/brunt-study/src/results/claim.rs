@@ -1,7 +1,7 @@
-//! A results folder that no other run writes to: created or locked before anything is opened, so that experiments that
-//! start at the same moment, or get the same folder, never access each other's files.
+//! A results folder to which no other run writes: created or locked before anything is opened, so that experiments
+//! that start at the same moment, or are given the same folder, never access each other's files.
 //!
-//! The rule: a folder is ours because we created it or hold its lock, never because it looked free.
+//! The rule: a folder is ours because we created it or hold its lock, never because it looked unused.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -11,22 +11,22 @@ use std::path::{Path, PathBuf};
 
 use brunt_result::summary;
 
-/// Locked by the run that writes to the folder, and removed at its end. The lock on the folder
-/// itself belongs to readers.
+/// A file that the run that writes to the folder keeps locked, and removes at its end. Locks on the folder itself are
+/// for readers.
 const CLAIM_FILE: &str = ".claim";
-/// Results reveal much about a site; their owner decides who may read them.
+/// Results reveal much about a site, so their owner decides who may read them.
 const FOLDER_MODE: u32 = 0o700;
 
 /// Why a folder cannot be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// It contains results.
+    /// The folder contains results.
     #[error("{} already contains results", .0.display())]
     HasResults(PathBuf),
-    /// Another run writes to it.
+    /// Another run is writing to the folder.
     #[error("another run is writing its results to {}", .0.display())]
     InUse(PathBuf),
-    /// It cannot be created or read.
+    /// The folder cannot be created or read.
     #[error("{}: {source}", path.display())]
     Io {
         /// The path.
@@ -40,7 +40,7 @@ pub enum ClaimError {
 #[derive(Debug)]
 pub struct ClaimedFolder {
     path: PathBuf,
-    /// [`CLAIM_FILE`], locked while it is open, in this process or in one that it was handed to.
+    /// [`CLAIM_FILE`], which stays locked while it is open in this process, or in one to which it was passed.
     lock: Option<File>,
     /// Set when another process has taken over the folder.
     passed_on: bool,
@@ -51,7 +51,7 @@ impl ClaimedFolder {
     /// Claims this folder, which may exist.
     ///
     /// # Errors
-    /// It contains results, or another run is about to write some.
+    /// The folder contains results, or another run is about to write results to it.
     pub fn of(path: &Path) -> Result<ClaimedFolder, ClaimError> {
         let io = io_error(path);
         if let Some(parent) = path.parent() {
@@ -71,7 +71,7 @@ impl ClaimedFolder {
         match lock(path) {
             Ok(lock) => folder.lock = lock,
             Err(error) => {
-                // The claim file belongs to another run.
+                // Another run has the claim file.
                 folder.passed_on = true;
                 return Err(error);
             }
@@ -85,7 +85,7 @@ impl ClaimedFolder {
     /// Creates and claims the first of these folders that doesn't exist.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The folder cannot be created.
     pub fn first_free(paths: impl Iterator<Item = PathBuf>) -> Result<ClaimedFolder, ClaimError> {
         for path in paths {
             match make_private(&path) {
@@ -115,12 +115,13 @@ impl ClaimedFolder {
         }
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The lock, for the standard input of a process that takes over this folder; `None` on file systems without locks.
+    /// The lock, to become the standard input of a process that takes over this folder; `None` on file systems
+    /// without locks.
     pub fn hand_over(mut self) -> Option<OwnedFd> {
         self.passed_on = true;
         self.lock.take().map(OwnedFd::from)
@@ -134,7 +135,7 @@ impl Drop for ClaimedFolder {
         }
         let _ = std::fs::remove_file(self.path.join(CLAIM_FILE));
         if self.made {
-            // Fails if the folder isn't empty.
+            // This fails if the folder isn't empty.
             let _ = std::fs::remove_dir(&self.path);
         }
     }
@@ -143,7 +144,7 @@ impl Drop for ClaimedFolder {
 /// Creates a folder that only its owner can read.
 ///
 /// # Errors
-/// It exists, or cannot be created.
+/// The folder exists, or cannot be created.
 pub fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(FOLDER_MODE).create(path)
 }
@@ -155,8 +156,8 @@ fn io_error(path: &Path) -> impl Fn(io::Error) -> ClaimError {
     }
 }
 
-/// Locks the claim file. It is a plain [`File`] rather than a `FileLock`: the lock passes to another process when this
-/// one closes it.
+/// Locks the claim file. The result is a plain [`File`] rather than a `FileLock`, because another process keeps the
+/// lock when this one closes the file.
 fn lock(folder: &Path) -> Result<Option<File>, ClaimError> {
     let path = folder.join(CLAIM_FILE);
     loop {
@@ -164,11 +165,11 @@ fn lock(folder: &Path) -> Result<Option<File>, ClaimError> {
         options.write(true).create(true).truncate(false);
         let file = options.mode(0o600).open(&path).map_err(io_error(&path))?;
         match file.try_lock() {
-            // The run that held it before may have removed it in between.
+            // The run that had the lock may have removed the file in the meantime.
             Ok(()) if file.metadata().map_err(io_error(&path))?.nlink() == 0 => {}
             Ok(()) => return Ok(Some(file)),
             Err(TryLockError::WouldBlock) => return Err(ClaimError::InUse(folder.to_path_buf())),
-            // Without locks, a new folder is still ours.
+            // On a file system without locks, a new folder is ours because we created it.
             Err(TryLockError::Error(_)) => return Ok(None),
         }
     }

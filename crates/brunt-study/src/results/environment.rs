@@ -1,5 +1,5 @@
-//! Table `environment`: machine, program and targets of a result. Read once, before the first run; values
-//! that cannot be read are omitted.
+//! The table `environment`: the machine, the program and the targets of a result. Everything is read once, before the
+//! first run; values that cannot be read are omitted.
 
 use std::fs::read_to_string;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use brunt_result::tables::environment::append as tell_row;
 
 use crate::experiment::toml_without_secrets;
 
-/// Adds everything known. `text` is the experiment as its user wrote it.
+/// Adds everything that is known. `text` is the experiment file as its user wrote it.
 pub fn append(rows: &mut Batch, summary: &Summary, text: &str) {
     let mut tell = |subject: &str, key: &str, value: &str| tell_row(rows, subject, key, value);
     machine(&mut |key, value| tell("machine", key, value));
@@ -140,7 +140,7 @@ fn file(path: &Path, tell: &mut dyn FnMut(&str, &str)) {
         "nr_requests",
         "logical_block_size",
     ] {
-        // A partition uses its disk's queue.
+        // A partition has no queue of its own, so its disk's is read.
         let texts =
             ["queue", "../queue"].map(|queue| read_to_string(format!("{at}/{queue}/{name}")));
         if let Some(text) = texts.into_iter().flatten().next() {
@@ -149,8 +149,8 @@ fn file(path: &Path, tell: &mut dyn FnMut(&str, &str)) {
     }
 }
 
-/// Vendor and model of the block device at `at` in sysfs, or of the disk that it is a partition of; of a loop device,
-/// its backing file. `None` if the kernel reports none: virtio disks have no model.
+/// Vendor and model of the block device at `at` in sysfs, or of the disk that contains it as a partition; for a loop
+/// device, its backing file. `None` if the kernel reports none, as for virtio disks, which have no model.
 fn device_model(at: &Path) -> Option<String> {
     let read = |path: String| {
         let text = read_to_string(at.join(path)).ok()?;
@@ -203,7 +203,7 @@ fn mount_of<'a>(mounts: &'a str, path: &Path) -> Option<Mount<'a>> {
 mod tests {
     use super::*;
 
-    /// A file's mount is the innermost one, and the last of several at one mount point.
+    /// A file's mount is the innermost one and, of several at one mount point, the last.
     #[test]
     fn the_innermost_mount() {
         let mounts = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n\
@@ -224,8 +224,8 @@ mod tests {
         assert!(mount_of("nonsense", Path::new("/")).is_none());
     }
 
-    /// Disks have their model, with the vendor if that adds something, partitions that of their disk, and loop devices
-    /// their file.
+    /// Disks have their model, with the vendor if that adds something, partitions have their disk's model, and loop
+    /// devices their file.
     #[test]
     fn the_model_of_a_device() {
         let sys = tempfile::tempdir().unwrap();
@@ -245,7 +245,7 @@ mod tests {
         write("devices/vda/device/vendor", "0x1af4\n");
         write("devices/sdc/device/model", "   \n");
         let check = |device: &str, expected: Option<&str>| {
-            // As in sysfs, the name by number is a link.
+            // As in sysfs, the path by device number is a link.
             let at = sys.path().join("at");
             let _ = std::fs::remove_file(&at);
             std::os::unix::fs::symlink(sys.path().join("devices").join(device), &at).unwrap();
@@ -262,7 +262,7 @@ mod tests {
         check("none", None);
     }
 
-    /// A real machine reports its kernel, and a file's file system.
+    /// On a real machine, the kernel and a file's file system are known.
     #[test]
     fn a_real_machine_reports_its_kernel_and_file_system() {
         let mut told = Vec::new();

@@ -1,8 +1,9 @@
-//! Writes the tables of a result during the runs (docs/results.md; `brunt_result::tables` defines them). [`Results`] is
-//! the observer for this; `brunt report` reads them with `brunt_lake::read_table`.
+//! Writes the tables of a result during the runs (see docs/results.md; `brunt_result::tables` defines them).
+//! [`Results`] is the observer that does this; `brunt report` reads the tables with `brunt_lake::read_table`.
 //!
-//! The rule: encoding and disk access happen on a separate thread. The thread that collects a run's figures passes them
-//! to a bounded queue. If that stays full, workers eventually wait, and `runs.recording_wait_ns` has the total.
+//! The rule: encoding and disk access happen on a separate thread. The thread that collects a run's figures passes
+//! them to a bounded queue. If the queue stays full, workers eventually wait, and `runs.recording_wait_ns` has the
+//! total.
 
 mod claim;
 mod environment;
@@ -21,7 +22,8 @@ use crate::observe::Observer;
 pub use claim::{ClaimError, ClaimedFolder, make_private};
 use writer::ResultWriter;
 
-/// Events queued for the writing thread. An interval takes a megabyte, 4096 requests a third of one.
+/// Maximum number of events queued for the writing thread. An interval takes a megabyte, and 4096 requests a third of
+/// a megabyte.
 const QUEUE_MAX: usize = 16;
 
 /// The writing thread's first error.
@@ -35,11 +37,11 @@ pub struct Results {
 }
 
 impl Results {
-    /// Creates empty tables in `folder`, and reserves some disk space for the case of a full disk. `text` is the
-    /// experiment as its user wrote it.
+    /// Creates empty tables in `folder`, and reserves some disk space in case the disk becomes full. `text` is the
+    /// experiment file as its user wrote it.
     ///
     /// # Errors
-    /// The folder contains such tables already, or cannot be written to.
+    /// The folder already contains such tables, or cannot be written to.
     pub fn create(folder: &Path, text: &str) -> io::Result<Results> {
         let (queue, inbox) = sync_channel(QUEUE_MAX);
         let trouble = Trouble::default();
@@ -57,7 +59,8 @@ impl Results {
         let Some(queue) = &self.queue else {
             return Ok(());
         };
-        // If the queue is full, the collecting thread waits here, and eventually the workers; runs record how long.
+        // If the queue is full, the collecting thread waits here, and eventually so do the workers; runs record for
+        // how long.
         if queue.send(event).is_err() {
             return Err(io::Error::other(
                 "the thread that writes the results has ended",
@@ -85,7 +88,7 @@ impl Observer for Results {
     fn event(&mut self, event: &Event) -> io::Result<()> {
         match event {
             Event::Ends(_) => {
-                // The end reports what stopped the thread.
+                // `end` reports what stopped the thread.
                 let _ = self.send(event.clone());
                 self.end()
             }
@@ -95,7 +98,7 @@ impl Observer for Results {
 }
 
 impl Drop for Results {
-    /// Completes the tables even if the end was never reported.
+    /// Completes the tables even if no event reported the end.
     fn drop(&mut self) {
         let _ = self.end();
     }

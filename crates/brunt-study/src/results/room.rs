@@ -1,7 +1,7 @@
-//! Disk space reserved for a full disk: it is released so that after "disk full" the rows in memory and the last
+//! Disk space reserved in case the disk becomes full: it is released so that the rows in memory and the last
 //! `summary.json` can still be written.
 //!
-//! The rule: reserved before the first run, released in steps, gone at the end.
+//! The rule: the space is reserved before the first run, released in steps, and gone at the end.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use brunt_core::random::Random;
 
-/// For the incomplete parts of all tables; the largest are those of `requests`, about 2 MB.
+/// For the incomplete parts of all tables; the parts of `requests` are the largest, at about 2 MB.
 const TABLES_BYTES: usize = 4 << 20;
 /// For `summary.json`.
 const SUMMARY_BYTES: usize = 1 << 20;
 
 /// Two placeholder files.
 pub struct Room {
-    /// Released from the end.
+    /// The files that are left; the last one is released first.
     files: Vec<PathBuf>,
 }
 
@@ -24,7 +24,7 @@ impl Room {
     /// Reserves space in `folder`.
     ///
     /// # Errors
-    /// There is none, or the folder cannot be written to.
+    /// There is not enough space, or the folder cannot be written to.
     pub fn take(folder: &Path) -> io::Result<Room> {
         let mut room = Room { files: Vec::new() };
         for (name, bytes) in [
@@ -33,7 +33,7 @@ impl Room {
         ] {
             let path = folder.join(format!("{name}.reserved"));
             room.files.push(path.clone());
-            // Random bytes, because a compressing file system would store zeros as nothing.
+            // Random bytes, because a compressing file system would store zeros without using space.
             let mut content = vec![0; bytes];
             Random::new(1).fill(&mut content);
             File::create(&path)
@@ -45,7 +45,7 @@ impl Room {
         Ok(room)
     }
 
-    /// Releases the next part: first the tables', then the summary's.
+    /// Releases the next part: first the space for the tables, then that for the summary.
     pub fn give_back(&mut self) {
         if let Some(path) = self.files.pop() {
             let _ = std::fs::remove_file(path);

@@ -1,7 +1,8 @@
-//! The thread that writes the tables: events in, rows out. It sees events only, not workers.
+//! The thread that writes the tables: it receives events and writes rows. It only handles events, and has no access
+//! to workers.
 //!
-//! The rule: after the first error nothing more is measured (the observer reports it), but everything received until
-//! then is still written as far as there is space, and lost rows are counted.
+//! The rule: after the first error nothing more is measured (the observer reports the error), but everything received
+//! until then is still written as far as there is space, and lost rows are counted.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,29 +29,30 @@ use super::{Trouble, environment as gathered};
 
 /// Interval between checks for rows that are due.
 const TICK: Duration = Duration::from_millis(100);
-/// Maximum time, plus one check, until rows of small tables are written to a file.
+/// Maximum time, plus one check interval, until rows of small tables are written to a file.
 const AGE_MIN: Duration = Duration::from_millis(900);
-/// The same for a part that is almost full.
+/// The corresponding time for a part that is almost full.
 const AGE_MAX: Duration = Duration::from_secs(2);
-/// Memory of a table's open part, except of `requests`: a long run's memory grows by this much
-/// until its parts are full.
+/// Maximum memory for a table's open part, except for `requests`: a long run's memory grows by this much until its
+/// parts are full.
 const PART_BYTES_MAX: usize = 4 << 20;
-/// Maximum time until a request is written to a file, even if there are few. Including the time that workers hold them,
-/// a killed run loses less than the last second of them.
+/// Maximum time until a request is written to a file, even if there are few requests. Including the time for which
+/// workers hold requests, a run that is killed loses less than the last second of them.
 const REQUESTS_AGE_MAX: Duration = Duration::from_millis(500);
-/// Maximum samples from before a run's start that are held until the start is known; the oldest are dropped first.
+/// Maximum number of samples from before a run's start that are held until the start is known; the oldest are dropped
+/// first.
 const SAMPLES_MAX: usize = 4096;
 
-/// The writers, and the progress of the experiment.
+/// The tables' writers, and the state of the experiment.
 pub struct ResultWriter {
     tables: Tables,
     text: String,
     run: Option<Run>,
     extent: Extent,
-    /// For simultaneous jobs, by the number of each job's run.
+    /// For simultaneous jobs: the open extent of each job, by the number of the job's run.
     job_extents: BTreeMap<u32, Extent>,
     scratch: [Histogram; 2],
-    /// An interval was received, and is on disk.
+    /// Whether an interval has been received and is on disk.
     has_interval: bool,
     trouble: Trouble,
     error: Option<LakeError>,
@@ -76,7 +78,7 @@ impl Tables {
         self.0[place(table)].rows()
     }
 
-    /// The rows of two tables at once.
+    /// The rows of two tables, borrowed together.
     fn both(&mut self, first: &Table, second: &Table) -> [&mut Batch; 2] {
         let both = self.0.get_disjoint_mut([place(first), place(second)]);
         both.expect("two tables").map(TableWriter::rows)
@@ -184,7 +186,7 @@ impl ResultWriter {
                 }
             },
             Event::Fault(fault) => {
-                // Reported once its effect is proven, and again when it is gone.
+                // A fault is reported once its effect is proven, and again when it is gone.
                 let Some(run) = &mut self.run else { return };
                 run.faults.retain(|open| open.index != fault.index);
                 run.faults.push(fault);
@@ -202,7 +204,7 @@ impl ResultWriter {
         }
     }
 
-    /// Handles an event of one of several jobs, whose run has this number.
+    /// Handles an event of one of several jobs, whose run has the number `run`.
     fn take_job(&mut self, run: u32, event: JobEvent) {
         match event {
             JobEvent::RunEnds(info, run, figures) => self.sum_up(&info, &run, &figures),
@@ -228,7 +230,7 @@ impl ResultWriter {
         intervals::append(all, ops, moment, interval, &mut self.scratch);
     }
 
-    /// Adds the rows of a run as a whole.
+    /// Adds the rows about a run as a whole.
     fn sum_up(&mut self, info: &RunInfo, run: &RunSummary, figures: &Figures) {
         runs::append(self.tables.of(&runs::TABLE), info, run, figures);
         degradation::append(self.tables.of(&degradation::TABLE), info, run);
@@ -239,9 +241,9 @@ impl ResultWriter {
         profiles::append(stacks, times, info, run);
     }
 
-    /// Writes what was held until the run's end, whether that was reported or not (a void run).
+    /// Writes what was held until the run's end, whether or not the end was reported (it isn't for an invalid run).
     fn end_run(&mut self) {
-        // The times of a run that ended before its start count from when it was prepared.
+        // If the run ended before its start, times count from when it was prepared.
         if let Some(Run {
             info, moment: None, ..
         }) = &self.run
@@ -272,7 +274,7 @@ impl ResultWriter {
         self.run.as_ref()?.moment
     }
 
-    /// The workers start; in a rate search, not for the first time.
+    /// The workers start; in a rate search, they may have started before.
     fn start(&mut self, start: Nanos) {
         let Some(run) = &mut self.run else { return };
         match &mut run.moment {
@@ -295,7 +297,7 @@ impl ResultWriter {
         }
     }
 
-    /// Writes rows that are due; with the first interval, all rows.
+    /// Writes the rows that are due; with the first interval, all rows.
     fn commit(&mut self) -> Result<(), LakeError> {
         if !self.has_interval && !self.tables.of(&intervals::TABLE).is_empty() {
             self.tables.0.iter_mut().try_for_each(TableWriter::flush)?;
@@ -308,14 +310,14 @@ impl ResultWriter {
             .try_for_each(|table| table.commit(now))
     }
 
-    /// Reports the first error, and gives back the disk space reserved for the end of the tables.
+    /// Reports the first error, and releases the disk space reserved for completing the tables.
     fn fail(&mut self, error: LakeError) {
         self.room.give_back();
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
         self.error = Some(error);
     }
 
-    /// Completes every table as far as space allows, the largest one last.
+    /// Completes every table as far as there is space, the largest one last.
     fn finish(mut self) -> io::Result<()> {
         self.end_run();
         let mut lost = Vec::new();
@@ -371,7 +373,7 @@ mod tests {
         rows
     }
 
-    /// The first interval is on disk as soon as it is reported, before a second one or the end.
+    /// The first interval is on disk as soon as it has been reported, before a second interval or the end.
     #[test]
     fn the_first_interval_is_on_disk_at_once() {
         let folder = tempfile::tempdir().unwrap();

@@ -11,14 +11,14 @@ use brunt_host::{FarRole, RoleLine};
 use super::Role;
 use crate::control::{self, Absence, Reply};
 
-/// Time limit for a reply, generous enough for a role on a busy machine.
+/// Time limit for a reply: generous enough for a role on a busy machine.
 const ANSWER_TIME: Duration = Duration::from_secs(20);
-/// While waiting for a reply, the interval between checks whether the role is frozen.
+/// Interval between checks whether the role is frozen, while waiting for a reply.
 const FROZEN_POLL: Duration = Duration::from_millis(10);
 
-/// Carries lines to a role and back.
+/// Passes lines to a role and back.
 pub(super) trait Lines {
-    /// Sends a line. Discards lines that were received before.
+    /// Sends a line to the role. Lines that were received earlier are discarded.
     fn say(&mut self, line: String) -> io::Result<()>;
     /// The next line from the role.
     fn next_line(&mut self, at_most: Duration) -> Result<String, RecvTimeoutError>;
@@ -42,7 +42,7 @@ impl Lines for &FarRole {
     }
 }
 
-/// Sends a command to the role and waits for the reply. `takes_commands` says whether the role accepts any.
+/// Sends a command to the role and waits for the reply. `takes_commands` says whether the role accepts commands.
 ///
 /// # Errors
 /// The role is gone, takes no commands, or does not answer.
@@ -61,13 +61,14 @@ pub(super) fn answer(
     let mut begin = Instant::now();
     while begin.elapsed() < ANSWER_TIME {
         match lines.next_line(FROZEN_POLL) {
-            // The role also prints lines about further portals; skip them.
+            // The role also prints lines about further portals, which are skipped.
             Ok(line) => {
                 if let Ok(answer) = serde_json::from_str(&line) {
                     return Ok(answer);
                 }
             }
-            // If we gave up on a frozen role, its late reply would be mistaken for the reply to the next command.
+            // Giving up on a frozen role would mean that its late reply is mistaken for the reply to the next
+            // command, so the limit starts again.
             Err(RecvTimeoutError::Timeout) => {
                 if matches!(role.state().away, Some((Absence::Frozen, _))) {
                     begin = Instant::now();

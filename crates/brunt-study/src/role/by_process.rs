@@ -1,6 +1,6 @@
-//! A role that is a process of this program, on a host that its launcher reaches: this machine, or a lab host.
+//! A role that is a process of this program, on a host that its launcher reaches: this machine or a lab host.
 //!
-//! The rule: it ends with the experiment, however that ends, and an unexpected exit is detected.
+//! The rule: the role ends with the experiment, however that ends, and an unexpected exit is detected.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,10 +22,10 @@ use super::{Role, RoleError};
 use crate::control::{self, Absence, Controls, ProcessState, Reply};
 use crate::host::{HostName, Launcher};
 
-/// A process that runs a role. Dropping it ends it. Shared between the experiment and its faults.
+/// A process that runs a role. Dropping it ends the process. The experiment and its faults share it.
 pub(super) struct ProcessRole {
     takes_commands: bool,
-    /// The process is only a keeper; its child processes run the service ([`brunt_lab::service`]).
+    /// Whether the process is only a keeper, whose child processes run the service ([`brunt_lab::service`]).
     keeps: bool,
     name: String,
     /// The folder of a service.
@@ -34,16 +34,16 @@ pub(super) struct ProcessRole {
     process: RoleProcess,
     /// Never locked while another of these mutexes is needed.
     state: Mutex<ProcessState>,
-    /// The cores that it is pinned to, even after a restart.
+    /// The cores to which the process is pinned, even after a restart.
     pinned: Mutex<Vec<usize>>,
 }
 
 impl ProcessRole {
-    /// Starts this program with `arguments`, lets it choose a port, and waits until it listens. The first line of its
-    /// output is its address.
+    /// Starts this program with `arguments`, lets it choose a port, and waits until it listens. The first line of the
+    /// program's output is its address.
     ///
     /// # Errors
-    /// It does not start; the text includes its output.
+    /// The program does not start; the text includes its output.
     pub fn start(
         name: &str,
         arguments: Vec<String>,
@@ -65,7 +65,7 @@ impl ProcessRole {
     /// Starts this program as the keeper of a service, and waits until the service is ready or `interrupted` is set.
     ///
     /// # Errors
-    /// It does not start, or the start was interrupted; the text includes its output.
+    /// The service does not start, or the start was interrupted; the text includes its output.
     pub fn keep(
         name: &str,
         order: &KeeperOrder,

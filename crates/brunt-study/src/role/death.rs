@@ -1,7 +1,7 @@
 //! Advice for a run whose role exited unexpectedly: a shorter run, fewer rounds, a kill fault, or less memory. Called
-//! by the hook that has the run's details.
+//! by the hook that knows the run's details.
 //!
-//! The rule: advice follows only from measurements: when the role's output ended, and what the kernel counts.
+//! The rule: advice is based only on measurements: when the role's output ended, and what the kernel counts.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -10,12 +10,12 @@ use brunt_host::RoleDeath;
 
 use crate::rounded::rounded;
 
-/// Share of the available memory that a LUN in memory may have; the process that serves it needs the rest.
+/// Share of the available memory that a LUN in memory may take; the process that serves it needs the rest.
 const MEMORY_SHARE: f64 = 0.9;
 const SIGKILL: i32 = 9;
 
-/// Settings that would have avoided the death, for a run that began measuring at `start` after `rounds` complete rounds
-/// of all points.
+/// Settings that would have avoided the death, for a run that began measuring at `start`, after `rounds` complete
+/// rounds of all points.
 pub(crate) fn advice(death: &RoleDeath, start: Option<Nanos>, rounds: u32) -> Option<String> {
     let killed = death.status.signal() == Some(SIGKILL);
     if let Some(bytes) = death.starved.filter(|_| killed) {
@@ -101,7 +101,7 @@ mod tests {
             0,
             Some("write serve = \"memory:90MiB\" or less"),
         );
-        // Other processes were killed; this one exited.
+        // The kernel killed other processes; this one exited.
         check(
             exited,
             Some(3_000_000_000),

@@ -1,4 +1,4 @@
-//! The table of roles: one line for each kind, with its file in this folder.
+//! The table of roles: each kind has a line here and a file in this folder.
 
 use super::kind::{Cast, PlannedRole, RoleInfo, RoleKind};
 #[cfg(test)]
@@ -9,16 +9,16 @@ use super::{Serve, prober, service, sink, target, worker};
 pub struct RoleEntry {
     /// Its description.
     pub info: &'static RoleInfo,
-    /// A role of this kind that serves `serve`, if the kind can.
+    /// A role of this kind that serves `serve`; `None` if the kind can't serve it.
     pub(super) serves: fn(&Serve) -> Option<Box<dyn RoleKind>>,
-    /// Roles that exist without being requested by a target.
+    /// Roles that exist without a target that requests them.
     pub(super) unasked: fn(&dyn Cast) -> Vec<PlannedRole>,
 }
 
-/// Makes the table from one line for each kind.
+/// Makes the table from one line per kind.
 macro_rules! kinds {
     ($($(#[$only:meta])* $module:ident,)*) => {
-        /// All kinds of roles. If several could serve something, the first does.
+        /// All kinds of roles. If several kinds could serve something, the first of them does.
         pub const ROLES: &[RoleEntry] = &[
             $($(#[$only])* RoleEntry { info: &$module::INFO, serves: $module::of, unasked: $module::unasked },)*
         ];

@@ -1,6 +1,6 @@
-//! The login of a target that listens on a network: generated for one experiment, known only to its hosts.
+//! The login of a target that listens on a network: generated for one experiment, and known only to its hosts.
 //!
-//! The rule: it appears in no result, message or command line.
+//! The rule: the login appears in no result, message or command line.
 
 use std::fmt;
 use std::io;
@@ -10,14 +10,14 @@ const USER: &str = "brunt";
 /// 128 bits: more than the 96 that RFC 7143, 9.2.1 requires.
 const SECRET_BYTES: usize = 16;
 
-/// A user and a secret.
+/// A user name and a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RoleLogin {
     secret: String,
 }
 
 impl RoleLogin {
-    /// Generates an unguessable secret.
+    /// Generates a login whose secret cannot be guessed.
     ///
     /// # Errors
     /// The kernel provides no random numbers.
@@ -34,7 +34,7 @@ impl RoleLogin {
         format!("{USER}:{}", self.secret)
     }
 
-    /// The URL of a device with this login: `iscsi://user%secret@host/…`.
+    /// The URL of a device, with this login: `iscsi://user%secret@host/…`.
     pub fn add_to_url(&self, url: &str) -> String {
         url.replacen("://", &format!("://{USER}%{}@", self.secret), 1)
     }

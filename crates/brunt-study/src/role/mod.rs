@@ -1,11 +1,10 @@
 //! Roles: the components of an experiment. Each kind has a file here and a line in [`ROLES`]: targets and sinks are
-//! processes on hosts, started by `brunt run` for `serve = …`; services are other programs, supervised by such a
-//! process; workers and the prober are threads of the experiment's own process. Faults freeze, kill and restart started
-//! processes through [`Role`].
+//! processes on hosts, which `brunt run` starts for `serve = …`; services are other programs, each supervised by such
+//! a process; workers and the prober are threads of the experiment's own process. Faults freeze, kill and restart
+//! started processes through [`Role`].
 //!
-//! The rule: a role ends with the experiment, however that ends, and an unexpected exit is
-//! detected. A run in which a role died unexpectedly is invalid, and its message includes the
-//! role's last output.
+//! The rule: a role ends with the experiment, however that ends, and an unexpected exit is detected. A run in which a
+//! role died unexpectedly is invalid, and the message about it includes the role's last output.
 
 mod answer;
 mod by_process;
@@ -44,7 +43,7 @@ use brunt_result::void::VoidReason;
 /// Why a role doesn't work.
 #[derive(Debug, thiserror::Error)]
 pub enum RoleError {
-    /// It could not be started, signalled or waited for.
+    /// The role could not be started, signalled or waited for.
     #[error("{name}: {failure}")]
     Failed {
         /// The role.
@@ -52,7 +51,7 @@ pub enum RoleError {
         /// The failure.
         failure: RoleFailure,
     },
-    /// Its host refused.
+    /// The role's host refused.
     #[error("{name}: {error}")]
     Far {
         /// The role.
@@ -60,7 +59,7 @@ pub enum RoleError {
         /// The host's error.
         error: FarRoleError,
     },
-    /// Its host was lost.
+    /// The role's host was lost.
     #[error("{name}: {error}")]
     HostLost {
         /// The role.
@@ -68,7 +67,7 @@ pub enum RoleError {
         /// The host's error.
         error: FarRoleError,
     },
-    /// It has no separate process.
+    /// The role has no separate process.
     #[error(
         "{name} is part of the process that runs the experiment and cannot be started separately"
     )]
@@ -76,20 +75,20 @@ pub enum RoleError {
         /// The role.
         name: String,
     },
-    /// It ended unexpectedly.
+    /// The role ended unexpectedly.
     #[error("{name} ended unexpectedly ({}){}", .death.status, last_lines(.lines))]
     Died {
         /// The role.
         name: String,
-        /// How and when.
+        /// How and when it ended.
         death: RoleDeath,
-        /// The last lines of its standard error.
+        /// The last lines of the role's standard error.
         lines: Vec<String>,
     },
 }
 
 impl RoleError {
-    /// The reason for which it invalidates a run.
+    /// The reason why the error invalidates a run.
     pub fn reason(&self) -> VoidReason {
         match self {
             RoleError::Died { .. } => VoidReason::RoleDied,
@@ -115,10 +114,10 @@ pub fn serving_arguments(congestion: Option<String>) -> Vec<String> {
     })
 }
 
-/// Starts a role on a host, with additional arguments of its command, and waits until it listens.
+/// Starts a role on a host, with additional arguments for its command, and waits until it listens.
 ///
 /// # Errors
-/// It does not start, or is of a kind that isn't started; the text includes its output.
+/// The role does not start, or is of a kind that isn't started separately; the text includes its output.
 pub fn start(
     name: &str,
     role: &dyn RoleKind,
@@ -150,8 +149,7 @@ pub fn start(
 /// Starts a service on a host, and waits until it is ready or `interrupted` is set.
 ///
 /// # Errors
-/// It does not start, is not ready in time, or the start was interrupted; the text includes its
-/// output.
+/// The service does not start, is not ready in time, or the start was interrupted; the text includes its output.
 pub fn keep(
     name: &str,
     order: &KeeperOrder,

@@ -25,7 +25,7 @@ pub(super) fn of(_serve: &Serve) -> Option<Box<dyn RoleKind>> {
     None
 }
 
-/// There is one if anything is recorded.
+/// The prober exists if anything is recorded.
 pub(super) fn unasked(cast: &dyn Cast) -> Vec<PlannedRole> {
     let prober = || {
         Box::new(ProberRole {

@@ -1,9 +1,9 @@
-//! A role on another host, started and supervised by the agent there: for the experiment, its hooks and its faults, a
-//! role like any other.
+//! A role on another host, started and supervised by that host's agent: for the experiment, its hooks and its faults,
+//! it is a role like any other.
 //!
-//! All hosts first admit their services; then each service starts once the services that it waits for are ready.
+//! All hosts first admit their services; each service then starts once the services that it waits for are ready.
 //!
-//! The rule: everything about the role is learned from its agent, and a role whose host is lost is lost too.
+//! The rule: everything about the role is learned from its agent, and if the host is lost, so is the role.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,12 +26,12 @@ use super::{Launch, Role, RoleError, Serve, serving};
 use crate::control::{self, Absence, Controls, ProcessState, Reply};
 use crate::host::HostName;
 
-/// A host that serves, and its address.
+/// A host that runs roles, and its address.
 #[derive(Clone, Debug)]
 pub struct ServingHost {
-    /// Its name in the experiment.
+    /// The host's name in the experiment.
     pub name: HostName,
-    /// The address where its roles listen.
+    /// The address where the host's roles listen.
     pub address: IpAddr,
     /// The connected agents, including this host's.
     pub fleet: Arc<Fleet>,
@@ -43,7 +43,7 @@ struct RemoteRole {
     host: HostName,
     takes_commands: bool,
     login: Option<RoleLogin>,
-    /// It is a service. If there are several, the others may continue without it.
+    /// Whether the role is a service. If there are several services, the others may continue when it is lost.
     is_service: bool,
     far: FarRole,
     state: Mutex<ProcessState>,
@@ -53,7 +53,7 @@ struct RemoteRole {
 /// Starts a role on a host, and waits until it listens.
 ///
 /// # Errors
-/// It does not start; the text includes its output.
+/// The role does not start; the text includes its output.
 pub fn start_remote(
     name: &str,
     serve: &Serve,
@@ -103,10 +103,11 @@ pub struct AdmittedService {
     far: FarRole,
 }
 
-/// Makes a host prepare to start a service, whose folder there gets this name; its output goes to `log`.
+/// Makes a host prepare to start a service, whose folder on that host gets this name; the service's output goes to
+/// `log`.
 ///
 /// # Errors
-/// The host doesn't allow it, or has no room for it.
+/// The host doesn't allow the service, or has no room for it.
 pub fn admit_remote(
     folder: &str,
     program: ServiceProgram,
@@ -132,17 +133,17 @@ pub fn admit_remote(
 }
 
 impl AdmittedService {
-    /// Its folder on its host.
+    /// The service's folder on its host.
     pub fn folder(&self) -> &Path {
         self.far
             .folder()
             .expect("an admitted service has its folder")
     }
 
-    /// Starts it with these additional variables, and waits until it is ready or `interrupted` is set.
+    /// Starts the service with these additional variables, and waits until it is ready or `interrupted` is set.
     ///
     /// # Errors
-    /// It does not start, or the start was interrupted; the text includes its output.
+    /// The service does not start, or the start was interrupted; the text includes its output.
     pub fn run(
         self,
         more: BTreeMap<String, String>,
@@ -189,7 +190,7 @@ impl RemoteRole {
         Ok(seen)
     }
 
-    /// Restores the role. After a kill, it begins a new life.
+    /// Puts the role back into service. If the role was killed, it begins a new life.
     fn put_back(&self, by: Absence) -> Result<Proof, FarRoleError> {
         let seen = self.far.put_back()?;
         *lock(&self.frozen) = false;
@@ -255,7 +256,7 @@ impl Role for RemoteRole {
         self.far.pid()
     }
 
-    /// Its output is reported when it exits.
+    /// The role's output is reported when it exits.
     fn log(&self) -> Vec<String> {
         Vec::new()
     }
@@ -297,7 +298,7 @@ impl Role for RemoteRole {
     }
 
     fn kill(&self) {
-        // An error means that it is gone already.
+        // An error means that the role is already gone.
         let _ = self.interrupt(Absence::Dead);
     }
 
@@ -327,7 +328,7 @@ impl Role for RemoteRole {
 
     fn stop(&self) -> Result<(), RoleError> {
         if self.loss().is_some() {
-            // Runs report the loss, and the agent ends the role.
+            // Runs report the loss of the host, whose agent ends the role itself.
             return Ok(());
         }
         let died = self.check();
@@ -347,7 +348,7 @@ impl Controls for RemoteRole {
     }
 }
 
-/// Takes a role on another host out of service and restores it.
+/// Takes a role on another host out of service, and puts it back.
 struct FarOutage {
     role: Arc<RemoteRole>,
     by: Absence,
@@ -405,13 +406,13 @@ impl Fault for FarOutage {
         }
         self.role
             .put_back(self.by)
-            .map_err(|error| self.fault_error("cannot restore it to service", error))
+            .map_err(|error| self.fault_error("cannot put it back into service", error))
     }
 }
 
 impl Drop for FarOutage {
     fn drop(&mut self) {
-        // The code that needs a killed role restarts it, as for roles on this machine.
+        // Whoever needs a killed role restarts it, as for roles on this machine.
         if self.there && self.by == Absence::Frozen {
             let _ = self.role.put_back(self.by);
         }

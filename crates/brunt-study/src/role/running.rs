@@ -13,103 +13,103 @@ use super::{RoleError, RoleLogin};
 use crate::control::{Absence, Controls};
 use crate::host::HostName;
 
-/// A started role. Dropping the last handle to it ends it.
+/// A started role. Dropping the last handle to it ends the role.
 pub trait Role: Controls {
-    /// Its name in messages.
+    /// The role's name in messages.
     fn name(&self) -> &str;
 
     /// Its host.
     fn host(&self) -> &HostName;
 
-    /// Where it listens; unchanged by a restart.
+    /// The address where the role listens; a restart doesn't change it.
     fn address(&self) -> SocketAddr;
 
-    /// The login that it requires; `None` if it accepts every client.
+    /// The login that the role requires; `None` if it accepts every client.
     fn login(&self) -> Option<&RoleLogin> {
         None
     }
 
-    /// Whether its process runs on this machine and can be sampled here.
+    /// Whether the role's process runs on this machine and can be sampled here.
     fn is_here(&self) -> bool {
         true
     }
 
-    /// Why its host was lost, if runs may continue without it (`on_host_failure`).
+    /// If the role's host was lost and runs may continue without it (`on_host_failure`): why.
     fn loss(&self) -> Option<String> {
         None
     }
 
-    /// The id of its process, which a restart changes.
+    /// The PID of the role's process, which a restart changes.
     fn pid(&self) -> u32;
 
-    /// The processes that do its work: its own, or those that it keeps.
+    /// The processes that do the role's work: its own, or those that it keeps.
     fn processes(&self) -> Vec<u32> {
         vec![self.pid()]
     }
 
-    /// Its folder, if it is a service.
+    /// The role's folder, if it is a service.
     fn folder(&self) -> Option<&Path> {
         None
     }
 
-    /// The last lines of its standard error, oldest first.
+    /// The last lines of the role's standard error, oldest first.
     fn log(&self) -> Vec<String>;
 
-    /// Checks that it is working.
+    /// Checks that the role is working.
     ///
     /// # Errors
-    /// It died unexpectedly.
+    /// The role died unexpectedly.
     fn check(&self) -> Result<(), RoleError>;
 
-    /// The fault that freezes it, or kills and restarts it; not injected yet.
+    /// The fault that freezes the role, or kills and restarts it; not injected yet.
     fn outage(self: Arc<Self>, by: Absence) -> Box<dyn Fault>;
 
-    /// Marks it as away; must be called before it is frozen or killed. Returns false, changing
-    /// nothing, if it is away already.
+    /// Marks the role as away; must be called before it is frozen or killed. Changes nothing and returns false if it
+    /// is already away.
     fn mark_away(&self, away: Absence) -> bool;
 
-    /// Marks it as running again; must be called after it resumes.
+    /// Marks the role as running again; must be called after it resumes.
     fn comes_back(&self);
 
-    /// Freezes it: it stops answering, and its connections stay open.
+    /// Freezes the role: it stops answering, and its connections stay open.
     ///
     /// # Errors
-    /// It is gone.
+    /// The role is gone.
     fn freeze(&self) -> Result<(), RoleError>;
 
     /// Resumes it.
     ///
     /// # Errors
-    /// It is gone.
+    /// The role is gone.
     fn thaw(&self) -> Result<(), RoleError>;
 
-    /// Whether it is frozen.
+    /// Whether the role is frozen.
     fn is_frozen(&self) -> bool;
 
-    /// Kills it, like a power failure; its connections break. No error if it is gone already.
+    /// Kills the role, like a power failure; its connections break. It is no error if the role is already gone.
     fn kill(&self);
 
-    /// Restarts it at its previous address, after a [`Role::kill`] or a death.
+    /// Restarts the role at its previous address, after a [`Role::kill`] or an unexpected death.
     ///
     /// # Errors
-    /// It does not start; the text includes its output.
+    /// The role does not start; the text includes its output.
     fn restart(&self) -> Result<(), RoleError>;
 
-    /// Pins all its threads, and those that they start, to these cores, even after a restart.
+    /// Pins all threads of the role, and those that they start, to these cores, even after a restart.
     ///
     /// # Errors
-    /// It is gone, or there are no such cores.
+    /// The role is gone, or there are no such cores.
     fn pin(&self, cores: &[usize]) -> io::Result<()>;
 
-    /// The cores that it may use.
+    /// The cores that the role may use.
     ///
     /// # Errors
-    /// It is gone.
+    /// The role is gone.
     fn cores(&self) -> io::Result<Vec<usize>>;
 
-    /// Asks it to end, and waits; kills it if that takes too long.
+    /// Asks the role to end, and waits; kills it if that takes too long.
     ///
     /// # Errors
-    /// It had died before.
+    /// The role had already died.
     fn stop(&self) -> Result<(), RoleError>;
 }

@@ -1,4 +1,4 @@
-//! `serve = …` of a target: what an experiment serves itself, in the terms of the roles that serve it.
+//! `serve = …` of a target: what an experiment serves itself, in terms of the roles that serve it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
     expecting = "expected a LUN such as \"memory:1GiB\", a list of LUNs, \"tcp\" or \"nfs\""
 )]
 pub enum Serve {
-    /// One LUN, `tcp` or `nfs`.
+    /// A single LUN, `tcp` or `nfs`.
     One(String),
-    /// LUNs, from 0.
+    /// A list of LUNs, numbered from 0.
     Luns(Vec<String>),
 }
 
@@ -25,7 +25,7 @@ impl Serve {
         }
     }
 
-    /// The same with a fault layer on top of a LUN's device, requested by the LUN's option `faults`.
+    /// What is served, with a fault layer on top of a LUN's device; the LUN's option `faults` requests it.
     pub fn with_fault_layer(mut self, lun: u16) -> Serve {
         let word = match &mut self {
             Serve::One(word) => Some(word),

@@ -1,4 +1,4 @@
-//! Services: programs other than Brunt that an experiment starts, keeps and ends (`[services.NAME]`).
+//! Services: programs other than Brunt that an experiment starts, monitors and ends (`[services.NAME]`).
 
 use super::Serve;
 use super::kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
@@ -9,16 +9,16 @@ pub(super) const INFO: RoleInfo = RoleInfo {
     example: "[targets.x]\nurl = \"memory:1MiB\"\n[services.x]\ncommand = [\"sleep\", \"1000\"]",
 };
 
-/// A service. Its settings are in the experiment's file, under its name.
+/// A service. The settings are in the experiment file, under the service's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceRole;
 
-/// Serves nothing: no `serve` of a target means a service.
+/// Serves nothing, because no target's `serve` requests a service.
 pub(super) fn of(_serve: &Serve) -> Option<Box<dyn RoleKind>> {
     None
 }
 
-/// All services of the file.
+/// All services in the file.
 pub(super) fn unasked(cast: &dyn Cast) -> Vec<PlannedRole> {
     let planned = |(name, host)| PlannedRole {
         name,

@@ -14,13 +14,13 @@ pub(super) const INFO: RoleInfo = RoleInfo {
 /// A sink, by what it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SinkRole {
-    /// The `tcp` device.
+    /// The other end of the `tcp` device.
     Tcp,
-    /// NFS: the target is the exported folder.
+    /// An NFS server: the target is a folder that it exports.
     Nfs,
 }
 
-/// A sink for the words `tcp` and `nfs`.
+/// The sink for the words `tcp` and `nfs`.
 pub(super) fn of(serve: &Serve) -> Option<Box<dyn RoleKind>> {
     let Serve::One(word) = serve else {
         return None;
@@ -33,7 +33,7 @@ pub(super) fn of(serve: &Serve) -> Option<Box<dyn RoleKind>> {
     Some(Box::new(role))
 }
 
-/// None: only a target requests a sink.
+/// None, because only targets request sinks.
 pub(super) fn unasked(_cast: &dyn Cast) -> Vec<PlannedRole> {
     Vec::new()
 }

@@ -27,7 +27,7 @@ pub(super) fn of(serve: &Serve) -> Option<Box<dyn RoleKind>> {
     }))
 }
 
-/// None: only a target of the file requests one.
+/// None, because only targets in the file request this role.
 pub(super) fn unasked(_cast: &dyn Cast) -> Vec<PlannedRole> {
     Vec::new()
 }

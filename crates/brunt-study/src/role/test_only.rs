@@ -1,4 +1,4 @@
-//! A kind for tests: it needs only this file and one line of the table.
+//! A kind of role for tests: it needs only this file and one line in the table.
 
 use std::net::SocketAddr;
 

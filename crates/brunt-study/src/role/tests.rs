@@ -11,7 +11,7 @@ use crate::control::Absence;
 use crate::experiment::Experiment;
 use crate::host::{HostName, Launcher, LocalLauncher};
 
-/// Names are unique, help is present, and each example creates a role of its kind, once.
+/// Names are unique, help is present, and each example creates exactly one role of its kind.
 #[test]
 fn each_line_is_whole() {
     for (index, entry) in ROLES.iter().enumerate() {
@@ -50,7 +50,7 @@ fn each_line_is_whole() {
     }
 }
 
-/// This machine, on which every program is a shell.
+/// This machine, except that every program is a shell.
 #[derive(Default)]
 struct Shell(LocalLauncher);
 

@@ -1,5 +1,5 @@
-//! The workers: threads that send requests, in the experiment's own process, which enters their host before it starts
-//! them (`[lab] worker`). The workers of workloads with hosts run in agents there (`brunt_host`).
+//! The workers: threads that send requests, in the experiment's own process, which enters the workers' host before it
+//! starts them (`[lab] worker`). For workloads with hosts, the workers run in agents on those hosts (`brunt_host`).
 
 use super::Serve;
 use super::kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
@@ -10,7 +10,7 @@ pub(super) const INFO: RoleInfo = RoleInfo {
     example: "[targets.x]\nurl = \"memory:1MiB\"",
 };
 
-/// The workers. They have no settings here: the load defines the number of threads.
+/// The workers. They have no settings here, because the load defines the number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerRole;
 
@@ -19,7 +19,7 @@ pub(super) fn of(_serve: &Serve) -> Option<Box<dyn RoleKind>> {
     None
 }
 
-/// One in every experiment.
+/// Every experiment has one such role.
 pub(super) fn unasked(cast: &dyn Cast) -> Vec<PlannedRole> {
     vec![PlannedRole {
         name: INFO.name.into(),

@@ -7,7 +7,7 @@ use crate::host::{LaunchError, NoHost};
 use crate::role::RoleError;
 use crate::service::ServicesError;
 
-/// Why an experiment could not be started, apart from its devices.
+/// Why an experiment could not be started, except for problems with its devices.
 #[derive(Debug, thiserror::Error)]
 pub enum StartupError {
     /// A target's host is unknown.
@@ -22,7 +22,7 @@ pub enum StartupError {
     /// A host can't be reached.
     #[error(transparent)]
     Fleet(#[from] FleetError),
-    /// Interrupted while connecting to hosts.
+    /// The user interrupted the connecting to hosts.
     #[error("interrupted while connecting to hosts")]
     Interrupted,
     /// A bridge doesn't start.
@@ -33,7 +33,7 @@ pub enum StartupError {
     Fault {
         /// The fault.
         fault: String,
-        /// What is missing.
+        /// What is missing on this machine.
         source: DriverError,
     },
     /// A service doesn't start.
@@ -42,7 +42,7 @@ pub enum StartupError {
     /// A target isn't served.
     #[error("target {source}")]
     Target {
-        /// Its name in the experiment.
+        /// The target's name in the experiment.
         target: String,
         /// The reason.
         source: RoleError,
@@ -50,12 +50,12 @@ pub enum StartupError {
 }
 
 impl StartupError {
-    /// Whether the experiment's description is wrong, rather than a required resource being unavailable.
+    /// Whether the experiment file is wrong, rather than a required resource unavailable.
     pub fn is_mistake(&self) -> bool {
         matches!(self, StartupError::Host(_) | StartupError::Address(_))
     }
 
-    /// What to do about it: a sentence starting with a verb.
+    /// What to do about the error: a sentence that starts with a verb.
     pub fn advice(&self) -> Option<String> {
         match self {
             StartupError::Services(error) => error.advice(),

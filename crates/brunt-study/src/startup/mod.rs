@@ -1,5 +1,6 @@
-//! Starts everything that an experiment needs before its first run: hosts, bridges, services, served targets, devices,
-//! and the hooks of its runs. Called by the program, which has entered the lab; each step needs those before it.
+//! Starts everything that an experiment needs before its first run: hosts, bridges, services, served targets,
+//! devices, and the hooks of its runs. Called by the program, which has already entered the lab; each step needs the
+//! previous ones.
 //!
 //! The rule: nothing here implements a protocol or prints. The program opens devices and shows notes
 //! ([`DeviceOpener`]).
@@ -28,27 +29,27 @@ use crate::service::Services;
 pub use error::StartupError;
 pub use targets::{OpenedTargets, serve, start_services};
 
-/// Opens the devices of targets, by the program's own table of backends.
+/// Opens the devices of targets, using the program's table of backends.
 pub trait DeviceOpener {
-    /// Why a device can't be used, or anything else can't be started.
+    /// Why a device can't be used, or why something else can't be started.
     type Error: From<StartupError>;
 
-    /// Opens a device; for reading only if no run writes to it.
+    /// Opens a device, read-only if no run writes to it.
     ///
     /// # Errors
-    /// It can't be opened.
+    /// The device can't be opened.
     fn open(&self, url: &str, read_only: bool) -> Result<Arc<dyn Backend>, Self::Error>;
 
-    /// Checks a device that will be written to, of the target with this URL.
+    /// Checks a device to which runs will write; `url` is that of its target.
     ///
     /// # Errors
-    /// It contains data, and `allowed` is false.
+    /// The device contains data, and `allowed` is false.
     fn guard(&self, device: &dyn Backend, url: &str, allowed: bool) -> Result<(), Self::Error>;
 
     /// Checks the devices of all targets together, by their names.
     ///
     /// # Errors
-    /// They can't be used at once.
+    /// The devices can't be used at the same time.
     fn check(&self, targets: &BTreeMap<String, Arc<dyn Backend>>) -> Result<(), Self::Error>;
 
     /// Shows the user a note.
@@ -59,7 +60,7 @@ pub trait DeviceOpener {
 pub struct Ground<'a> {
     /// Its hosts.
     pub hosts: &'a Hosts,
-    /// Its lab, which this process has entered.
+    /// The experiment's lab, which this process has already entered.
     pub lab: Option<&'a BuiltLab>,
     /// Folder for the files of services, if there are any.
     pub scratch: Option<ServiceFolder>,
@@ -68,13 +69,13 @@ pub struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
-    /// For commands without results: keeps the output of services with their files.
+    /// For commands without results: keeps the output of services in the folder of their files.
     pub fn without_results(
         hosts: &'a Hosts,
         lab: Option<&'a BuiltLab>,
         scratch: Option<ServiceFolder>,
     ) -> Ground<'a> {
-        // No service's folder has this name: none begins with a dot.
+        // No service's folder can have this name, because none begins with a dot.
         let logs = scratch
             .as_ref()
             .map_or_else(PathBuf::new, |scratch| scratch.path().join(".logs"));
@@ -90,15 +91,15 @@ impl<'a> Ground<'a> {
 /// Everything that was started for an experiment. Dropping it ends its services, and its bridges unless the hooks have
 /// taken them.
 pub struct StartedExperiment {
-    /// Its targets, and the roles of targets and services.
+    /// The experiment's targets, and the roles of targets and services.
     pub opened: OpenedTargets,
     bridges: Option<HostBridges>,
 }
 
-/// Connects to hosts, then starts bridges, services and served targets, and opens the targets of this machine.
+/// Connects to hosts, then starts bridges, services and served targets, and opens the targets that this machine uses.
 ///
 /// # Errors
-/// One of its parts cannot be started. Whatever was already running is stopped.
+/// A part of the experiment cannot be started. Whatever is already running is stopped.
 pub fn start<O: DeviceOpener>(
     experiment: &Experiment,
     plan: &Plan,
@@ -107,7 +108,7 @@ pub fn start<O: DeviceOpener>(
     interrupted: &Arc<AtomicBool>,
 ) -> Result<StartedExperiment, O::Error> {
     reach(plan, &experiment.reached_hosts(), ground.lab, interrupted)?;
-    // Before the targets, which are opened through the bridges.
+    // Bridges come before targets, which are opened through them.
     let bridges = start_bridges(experiment, plan)?;
     let notes = bridges.iter().flat_map(HostBridges::notes);
     notes.for_each(|note| opener.note(note));
@@ -116,7 +117,8 @@ pub fn start<O: DeviceOpener>(
 }
 
 impl StartedExperiment {
-    /// Prepares the hooks of its runs, which may wrap targets in fault layers. The first call takes the bridges.
+    /// Prepares the hooks for the experiment's runs, which may wrap targets in fault layers. The first call takes the
+    /// bridges.
     ///
     /// # Errors
     /// See [`HooksError`].
@@ -154,14 +156,14 @@ impl StartedExperiment {
     /// Ends targets and services.
     ///
     /// # Errors
-    /// One of them had ended before, or doesn't end.
+    /// A target or service had already ended, or doesn't end.
     pub fn stop(&self) -> Result<(), RoleError> {
         self.opened.roles.iter().try_for_each(|role| role.stop())
     }
 }
 
-/// Connects to hosts that do more than run workloads; the others are connected when their target is opened. From now on
-/// the lab's hosts can be reached.
+/// Connects to hosts that do more than run workloads; all others are connected when their target is opened. From then
+/// on, the lab's hosts can be reached too.
 fn reach(
     plan: &Plan,
     hosts: &[String],
@@ -179,7 +181,7 @@ fn reach(
     Ok(())
 }
 
-/// Starts bridges on the other hosts in the path, which forward until the result is dropped.
+/// Starts bridges on the other hosts in the path; they forward packets until the result is dropped.
 fn start_bridges(
     experiment: &Experiment,
     plan: &Plan,

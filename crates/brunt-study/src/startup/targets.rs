@@ -16,17 +16,17 @@ use crate::service::{ServiceEnvironment, Services};
 
 /// The targets of an experiment, and the processes that serve some of them.
 pub struct OpenedTargets {
-    /// By the names of their devices ([`Plan::devices_of`]).
+    /// The open targets, by the names of their devices ([`Plan::devices_of`]).
     pub targets: BTreeMap<String, Arc<dyn Backend>>,
     /// Roles of targets and services, in the order in which they are stopped.
     pub roles: Vec<Arc<dyn Role>>,
     /// The role that serves each served target.
     pub roles_by_target: BTreeMap<String, Arc<dyn Role>>,
-    /// Its services, if it has any; dropping them ends them.
+    /// The experiment's services, if it has any; dropping this ends them.
     pub services: Option<Services>,
 }
 
-/// Starts the services of an experiment that has some.
+/// Starts an experiment's services, if it has any.
 ///
 /// # Errors
 /// A service doesn't start.
@@ -58,7 +58,7 @@ pub fn start_services(
 /// Returns a target's URL, and the process that serves it on the target's host if the experiment starts one.
 ///
 /// # Errors
-/// It can't be served.
+/// The target can't be served.
 pub fn serve(
     experiment: &Experiment,
     name: &str,
@@ -107,8 +107,8 @@ pub fn serve(
     Ok((url, Some(role)))
 }
 
-/// Starts services and served targets, and opens all targets on this machine; refuses those whose existing data would
-/// be overwritten. Other hosts open theirs themselves, and receive the addresses of served targets.
+/// Starts services and served targets, and opens all targets on this machine; refuses targets whose existing data
+/// would be overwritten. Other hosts open their targets themselves, and receive the addresses of served targets.
 pub(super) fn open<O: DeviceOpener>(
     experiment: &Experiment,
     plan: &Plan,
@@ -137,7 +137,7 @@ pub(super) fn open<O: DeviceOpener>(
     };
     for (name, target) in &experiment.targets {
         let is_remote = plan.is_remote(name);
-        // The URLs of these targets are only known now; send them to the other hosts.
+        // The URLs of these targets weren't known before; send them to the other hosts.
         let is_known_now = target.is_known_late();
         if is_remote && !is_known_now {
             continue;
@@ -170,7 +170,7 @@ pub(super) fn open<O: DeviceOpener>(
     Ok(opened)
 }
 
-/// Opens a target as each of its devices.
+/// Opens a target once for each of its devices ([`Plan::devices_of`]).
 fn open_devices<O: DeviceOpener>(
     plan: &Plan,
     name: &str,
@@ -192,7 +192,7 @@ fn open_devices<O: DeviceOpener>(
     Ok(())
 }
 
-/// Sends each client the URL of its own target, completed with values that the services provide.
+/// Sends each client the URL of its own target, completed with values provided by services.
 fn tell_clients(experiment: &Experiment, name: &str, plan: &Plan, services: Option<&Services>) {
     let (Some(fleet), Some(services)) = (&plan.fleet, services) else {
         return;

@@ -25,12 +25,12 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     )];
     lines.push(duration(plan.time_min, plan.open_ended));
     if let Some(goal) = experiment.precision_goal() {
-        let most = goal.time_max.map_or(String::new(), |time| {
-            format!(" and none started after {time}")
-        });
+        let most = goal
+            .time_max
+            .map_or(String::new(), |time| format!(", none started after {time}"));
         let (half, runs) = (goal.half_width * 100.0, goal.repetitions_max);
         lines.push(format!(
-            "repeats each point until ± {half}%, at most {runs} runs{most}"
+            "repeats each point until ± {half}%, with at most {runs} runs{most}"
         ));
     }
     lines.extend(experiment.roles().iter().filter_map(role));
@@ -67,7 +67,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     lines
 }
 
-/// A target or service that the experiment starts itself.
+/// Describes a target or service that the experiment starts itself.
 fn role(planned: &PlannedRole) -> Option<String> {
     let (name, kind) = (&planned.name, planned.role.info());
     match planned.role.launch() {
@@ -92,7 +92,7 @@ fn role(planned: &PlannedRole) -> Option<String> {
     }
 }
 
-/// The settings of each workload that differ from the defaults, without those that the sweep varies.
+/// The settings of each workload that differ from the defaults, except those that the sweep varies.
 fn settings(experiment: &Experiment) -> impl Iterator<Item = String> {
     let axes = experiment.sweep.swept();
     let workloads = experiment.workloads.on_targets();
@@ -162,7 +162,7 @@ fn faults(experiment: &Experiment) -> impl Iterator<Item = String> {
     })
 }
 
-/// Faults that overlap, each pair once.
+/// Faults that overlap; each pair is listed once.
 fn overlapping(experiment: &Experiment) -> Vec<String> {
     let mut lines = Vec::new();
     let mut seen = BTreeSet::new();
@@ -185,7 +185,7 @@ fn overlapping(experiment: &Experiment) -> Vec<String> {
     lines
 }
 
-/// The minimum duration of the runs: the time to start services and to prepare runs is unknown in advance.
+/// The minimum duration of the runs; the time to start services and to prepare runs is not known in advance.
 fn duration(least: Duration, open_ended: bool) -> String {
     let seconds = least.as_secs();
     let more = if open_ended {
@@ -205,8 +205,7 @@ fn duration(least: Duration, open_ended: bool) -> String {
     }
 }
 
-/// Loads with their own location, such as file systems, and the guests on which some of them may
-/// run.
+/// Describes loads with their own location, such as file systems, and the guests on which some of them may run.
 fn entries(experiment: &Experiment) -> Vec<String> {
     let hosts = experiment.hosts().unwrap_or_default();
     let guest = |(host, service): (&HostName, &str)| {

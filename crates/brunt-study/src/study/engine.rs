@@ -1,7 +1,7 @@
-//! The I/O engine of points and runs: predicted in a plan, recorded by a study, and noted in its table.
+//! The I/O engine of points and runs: predicted in a plan, recorded by a study, and mentioned in its notes.
 //!
-//! The rule: an engine is recorded only if all workers had the same one; hosts with different engines each record their
-//! own.
+//! The rule: an engine is recorded only if all workers used the same one; hosts that used different engines each
+//! record their own.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use brunt_result::summary::{PointSummary, RunSummary};
 
 use crate::experiment::{Plan, PlanError, Point};
 
-/// The common value, if all are known and equal.
+/// The engine that all have in common, if all are known and equal.
 fn common(mut engines: impl Iterator<Item = Option<IoEngine>>) -> Option<IoEngine> {
     let first = engines.next()??;
     engines.all(|engine| engine == Some(first)).then_some(first)
 }
 
-/// Records the engine of a run with this preparation, and of its jobs; then that of its point and theirs, which the
-/// first run determines. The hosts of runs are already recorded.
+/// Records the engine of a run with this preparation, and of its jobs; then the engine of its point and of the jobs'
+/// points, which the first run determines. The hosts of the runs have already been recorded.
 pub(super) fn record(
     prepared: Option<&PreparedLoad>,
     run: &mut RunSummary,
@@ -39,7 +39,7 @@ pub(super) fn record(
 }
 
 fn settle(choice: Option<&EngineChoice>, run: &mut RunSummary, point: &mut PointSummary) {
-    // Hosts report their own engine.
+    // Hosts report their own engines.
     run.engine = match run.hosts.is_empty() {
         true => choice.map(|choice| choice.engine),
         false => common(run.hosts.iter().map(|host| host.engine)),
@@ -50,7 +50,7 @@ fn settle(choice: Option<&EngineChoice>, run: &mut RunSummary, point: &mut Point
     }
 }
 
-/// A note on a point's engine, if it is not the default, was chosen by measurement, or differs between hosts.
+/// A note on a point's engine, if it is not the default engine, was chosen by measurement, or differs between hosts.
 pub(super) fn note(point: &PointSummary) -> Option<String> {
     if let Some(choice) = &point.engine {
         let is_usual = choice.engine == IoEngine::default() && choice.trials.is_empty();
@@ -79,8 +79,8 @@ fn setting(point: &Point) -> Option<Option<EngineSetting>> {
 }
 
 impl Point {
-    /// The predicted engine of its requests, as far as this machine knows; `None` for a load that needs none, and for
-    /// one of several jobs.
+    /// The predicted engine for the point's requests, as far as this machine knows; `None` for a load that needs no
+    /// engine, and for one of several jobs.
     pub fn engine(&self) -> Option<String> {
         let setting = setting(self)?;
         if !self.hosts().is_empty() {
@@ -95,17 +95,17 @@ impl Point {
         Some(match preview(setting, self.load.info().ring) {
             Ok(EnginePreview::Settled(choice)) => format!("{}, {}", choice.engine, choice.why),
             Ok(EnginePreview::Measured) => "auto, measured before the first run".into(),
-            // Another machine may run it.
+            // Another machine may be able to run it.
             Err(error) => format!("not on this machine: {error}"),
         })
     }
 }
 
 impl Plan {
-    /// Refuses points that need an engine which this machine lacks; other hosts report what they lack.
+    /// Refuses points that need an engine that this machine lacks; other hosts report what they lack.
     ///
     /// # Errors
-    /// The first point that cannot run here, and why.
+    /// Returns the first point that cannot run here, and why.
     pub fn check_engines(&self) -> Result<(), PlanError> {
         for point in self.points.iter().filter(|point| point.hosts().is_empty()) {
             if let Some(setting) = setting(point) {
@@ -117,7 +117,7 @@ impl Plan {
     }
 }
 
-/// Each engine of a plan; if there are several, with the points that use it.
+/// Each engine in a plan; if there are several, with the points that use it.
 pub(super) fn planned(plan: &Plan) -> Vec<String> {
     let mut engines: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for point in &plan.points {

@@ -30,7 +30,7 @@ pub enum StudyError {
         /// What failed, and what to do.
         source: HookError,
     },
-    /// A load cannot be used; no run was started.
+    /// A load cannot be used, and no run was started.
     #[error("{label}: {source}")]
     Load {
         /// The point.
@@ -39,7 +39,7 @@ pub enum StudyError {
         source: LoadError,
     },
     /// The condition of a phase was not met.
-    #[error("phase {phase}: {source}; what was measured before is kept")]
+    #[error("phase {phase}: {source}; earlier results are kept")]
     Phase {
         /// Its name.
         phase: String,
@@ -47,6 +47,6 @@ pub enum StudyError {
         source: WaitError,
     },
     /// The results could not be written.
-    #[error("cannot write the results: {0}; what was measured before is kept")]
+    #[error("cannot write the results: {0}; earlier results are kept")]
     Write(#[from] io::Error),
 }

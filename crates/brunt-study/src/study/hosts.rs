@@ -1,8 +1,7 @@
-//! Runs on several hosts, as recorded by a study: how far apart they started and ended, and which were lost.
+//! Runs on several hosts, as recorded by a study: how far apart the hosts started and ended, and which were lost.
 //!
-//! The rules: a run that loses workers is kept with its figures, is marked, and is excluded from
-//! estimates; if hosts ended at different times, rates cover only the time in which all of them
-//! worked.
+//! The rules: a run that loses workers is kept with its figures, but is marked and excluded from estimates; if hosts
+//! ended at different times, rates cover only the time in which all of them worked.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use brunt_result::{Outcome, Stopped};
 
 use crate::rounded::rounded;
 
-/// Hosts that end further apart than this share of the run did not end together.
+/// Hosts whose ends are further apart than this share of the run did not end together.
 const APART: f64 = 0.01;
 
 /// Adds the hosts of a run to its summary. A run that lost a host is incomplete, even if it ran to the end.
@@ -23,7 +22,7 @@ pub(super) fn add(run: &mut RunSummary, outcome: &mut Outcome, hosts: Vec<HostFi
         if outcome.is_complete() {
             (outcome.stopped, run.stopped) = (Stopped::HostLost, Stopped::HostLost);
         }
-        // The lost host's own rate covers only its short life, and would count as if it had continued.
+        // The lost host's own rate covers only its short life; adding it would count the host as if it had continued.
         outcome.rate_over_all_of_the_time();
     } else if let Some(common) = outcome
         .common
@@ -46,8 +45,8 @@ pub(super) fn add(run: &mut RunSummary, outcome: &mut Outcome, hosts: Vec<HostFi
     run.doubts.extend(unrecorded(run));
 }
 
-/// Whether hosts ended so far apart that the sum of their rates would be wrong, and by more than
-/// their clocks may differ.
+/// Whether hosts ended so far apart that the sum of their rates would be wrong, and further apart than their clocks
+/// may differ.
 fn is_apart(common: &CommonTime, outcome: &Outcome, hosts: &[HostFigures]) -> bool {
     let measured_s = outcome.end.since(outcome.start).as_secs_f64();
     let clock_error_us = hosts
@@ -57,14 +56,14 @@ fn is_apart(common: &CommonTime, outcome: &Outcome, hosts: &[HostFigures]) -> bo
     hosts.len() > 1 && common.ended_apart_s > (APART * measured_s).max(2.0 * clock_error_us / 1e6)
 }
 
-/// Requests or journals of acknowledged writes that are missing in the run's record: how many, of which host and why.
-/// The run's figures include them.
+/// Requests or journals of acknowledged writes that are missing from the run's record: how many, from which host and
+/// why. The run's figures include them.
 pub(super) fn unrecorded(run: &RunSummary) -> Option<String> {
     let requests = |host: &HostFigures| {
         let RequestsLost { count, why } = host.requests_lost.as_ref()?;
         let count = counted(usize::try_from(*count).unwrap_or(usize::MAX), "request");
         Some(format!(
-            "host {}: {count} missing in the record: {why}",
+            "host {}: {count} missing from the record: {why}",
             host.name
         ))
     };
@@ -102,7 +101,7 @@ pub(super) fn lost(run: &RunSummary) -> Option<String> {
     (!lost.is_empty()).then(|| lost.join("; "))
 }
 
-/// The hosts with failed requests in these runs: how many, and one error of each.
+/// The hosts with failed requests in these runs: how many requests, and one error of each host.
 pub(super) fn failures(runs: &[&RunSummary]) -> Option<String> {
     let mut of_hosts: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
     for host in runs
@@ -123,7 +122,7 @@ pub(super) fn failures(runs: &[&RunSummary]) -> Option<String> {
     (!said.is_empty()).then(|| format!("requests failed: {}", said.join(", ")))
 }
 
-/// The largest difference between start times of hosts in one of these runs.
+/// The largest difference between the start times of hosts in one of these runs.
 pub(super) fn note(runs: &[&RunSummary]) -> Option<String> {
     let spreads = runs.iter().filter_map(|run| StartSpread::of(&run.hosts));
     let StartSpread {
@@ -136,8 +135,8 @@ pub(super) fn note(runs: &[&RunSummary]) -> Option<String> {
     ))
 }
 
-/// Which part of a run the rates cover if its hosts ended at different times, for the run that
-/// leaves out most. Two lines.
+/// Which part of a run the rates cover if its hosts ended at different times; for the run that leaves out most. Two
+/// lines.
 pub(super) fn ends(runs: &[&RunSummary]) -> Option<[String; 2]> {
     let apart = runs
         .iter()
@@ -215,7 +214,7 @@ mod tests {
         );
     }
 
-    /// Requests missing in the record are reported, and the run counts: its figures include all requests.
+    /// Requests that are missing from the record are reported, and the run counts: its figures include all requests.
     #[test]
     fn unrecorded_requests_are_reported() {
         let lost = RequestsLost {
@@ -229,7 +228,7 @@ mod tests {
         assert!(lacking.is_complete());
         assert_eq!(
             lacking.doubts,
-            ["host a: 1 request missing in the record: less than 64 MiB are free"]
+            ["host a: 1 request missing from the record: less than 64 MiB are free"]
         );
         let lost = JournalsLost {
             workers: 2,
@@ -288,8 +287,9 @@ mod tests {
         );
     }
 
-    /// Two hosts make 80,000 requests each on a target that does 100,000 per second: one ends after a second, in which
-    /// the other completes the remaining 20,000. The sum of their own rates, 130,000, is more than the target ever did.
+    /// Two hosts each send 80,000 requests to a target that completes 100,000 per second: one host ends after a
+    /// second, and in the next second the other completes its remaining 20,000. The sum of the hosts' own rates,
+    /// 130,000, exceeds what the target ever completed in a second.
     #[test]
     fn hosts_that_end_at_different_times_count_while_all_ran() {
         let rates = |common: Option<CommonTime>| {
@@ -347,8 +347,8 @@ mod tests {
         let of_all =
             format!("rates cover the whole run: a host ended in its first interval; {apart}");
         assert_eq!(rates(common(0.0, 0, 0.6)), (100e3, 1e6, of_all));
-        // Practically simultaneous: the difference is less than a hundredth of the run, or less
-        // than clocks may differ.
+        // These ends count as simultaneous: the difference is less than a hundredth of the run, or less than the
+        // clocks may differ.
         assert_eq!(
             rates(common(1.6, 160_000, 0.015)),
             (130e3, 1.3e6, String::new())

@@ -6,12 +6,12 @@ use brunt_core::units::counted;
 use brunt_result::impact::{ImpactIndex, ImpactKind, RobustnessIndexes};
 use brunt_result::summary::Summary;
 
-/// Maximum number of listed runs that leave out a client; all are in the summary.
+/// Maximum number of listed runs that were left out; the summary has all.
 const LEFT_OUT_MAX: usize = 3;
-/// Columns of a row's label.
+/// Width of a row's label, in characters.
 const LABEL: usize = 26;
 
-/// The lines; empty if neither clients nor delays are swept.
+/// The lines to print; empty if neither clients nor delays are swept.
 pub(super) fn lines(summary: &Summary) -> Vec<String> {
     let Some(indexes) = &summary.indexes else {
         return Vec::new();
@@ -98,7 +98,7 @@ fn label(impact: &ImpactIndex) -> String {
     format!("    X={}{delay}{op}", impact.at_once)
 }
 
-/// A note wrapped to the line width.
+/// Wraps a note to the line width.
 fn folded(note: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in note.split(' ') {

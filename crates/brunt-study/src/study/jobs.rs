@@ -1,7 +1,7 @@
 //! Runs of simultaneous jobs, as recorded by a study: the group's run has a number, and the runs of its jobs have the
-//! following ones.
+//! following numbers.
 //!
-//! The rule: a job's run is numbered after the group's run, of which it is a part.
+//! The rule: a job's run is part of the group's run, and is numbered after it.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(super) fn order_of(info: &RunInfo) -> RunOrder {
     }
 }
 
-/// The run of a job, given the group's run.
+/// The run of a job, derived from the group's run.
 pub(super) fn job_info(all: &RunInfo, index: usize, label: &str) -> RunInfo {
     let order = job_order(&order_of(all), index);
     RunInfo {
@@ -37,7 +37,7 @@ pub(super) fn job_info(all: &RunInfo, index: usize, label: &str) -> RunInfo {
     }
 }
 
-/// The hosts of all jobs of a run, each named together with its job.
+/// The hosts of all jobs of a run, each with its job in its name.
 pub(super) fn hosts_of_all(jobs: &[Point], finished: &[Finished]) -> Vec<HostFigures> {
     let of = |(job, finished): (&Point, &Finished)| {
         let named = |host: &HostFigures| HostFigures {
@@ -53,7 +53,7 @@ pub(super) fn hosts_of_all(jobs: &[Point], finished: &[Finished]) -> Vec<HostFig
     jobs.iter().zip(finished).flat_map(of).collect()
 }
 
-/// The summaries of jobs' runs, from the jobs' own figures.
+/// The summaries of the jobs' runs, from the jobs' own figures.
 pub(super) fn summaries(
     all: &RunInfo,
     outcomes: &mut [Outcome],
@@ -145,7 +145,7 @@ jobs = [{ workload = "reader", target = "disk" }, { workload = "writer", target 
         }
     }
 
-    /// Each job has its runs, the group has its own, numbers are unique, and the observed events agree.
+    /// Each job has its own runs, and so has the group; numbers are unique, and observers see matching events.
     #[test]
     fn jobs_have_separate_runs() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! An executed run, and what its hooks add to it.
+//! A run that was executed, and what its hooks add to it.
 
 use brunt_result::summary::RunSummary;
 use brunt_result::void::VoidWeight;
@@ -6,17 +6,17 @@ use brunt_result::{Outcome, Stopped};
 
 use crate::hooks::HookError;
 
-/// An executed run: its outcome and summary, and those of each of several jobs.
+/// A run that was executed: its outcome and summary, and those of each job if there are several.
 pub(super) struct Made {
     pub(super) outcome: Outcome,
     pub(super) run: RunSummary,
     pub(super) jobs: Vec<(Outcome, RunSummary)>,
-    /// A loss without which the experiment cannot continue.
+    /// The loss of a host without which the experiment cannot continue.
     pub(super) trouble: Option<String>,
 }
 
 impl Made {
-    /// Copies the hooks' observations of the run to its jobs; `lost` is why the run lacks a host that it needed.
+    /// Copies the hooks' observations of the run to its jobs; `lost` says why the run lacks a host that it needed.
     pub(super) fn settle(&mut self, label: &str, lost: Option<HookError>) {
         let Made {
             outcome, run, jobs, ..
@@ -34,7 +34,7 @@ impl Made {
             }
         }
         if lacks {
-            // The load is unaware of the loss: make its outcome incomplete, so that none of its figures count.
+            // The load doesn't know of the loss, so make its outcome incomplete, so that none of its figures count.
             outcome.stopped = run.stopped;
             for (outcome, job) in jobs {
                 (outcome.stopped, job.stopped) = (run.stopped, run.stopped);
@@ -43,7 +43,7 @@ impl Made {
     }
 }
 
-/// The more informative of two errors: a lost host explains other failures.
+/// The more informative of two errors: the loss of a host explains other failures.
 pub(super) fn heavier(first: Option<HookError>, second: HookError) -> HookError {
     let explains = |error: &HookError| error.reason.weight() == VoidWeight::Incomplete;
     match first {

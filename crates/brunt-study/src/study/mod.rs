@@ -1,7 +1,7 @@
 //! Executes the runs of an experiment: all repetitions of every point, interleaved, each recorded as soon as it ends.
 //! `brunt run` opens the targets and shows progress.
 //!
-//! The rule: whatever stops it, finished runs are kept, and the results are marked incomplete.
+//! The rule: whatever stops a study, finished runs are kept, and the results are marked incomplete.
 
 mod describe;
 mod engine;
@@ -70,26 +70,26 @@ pub struct Study<'a> {
     seed: u64,
     precision: Option<PrecisionGoal>,
     required: Vec<Requirement>,
-    /// The components whose failures each point's runs show; `None` without any.
+    /// For each point, the components whose failures its runs show; `None` if there are none.
     systems: Vec<Option<FailingSystem>>,
-    /// Percentiles kept of each run and point.
+    /// Percentiles to keep for each run and point.
     percentiles: Vec<Percentile>,
     targets: BTreeMap<String, Arc<dyn Backend>>,
-    /// What each point's load reports in addition to its figures.
+    /// For each point, what its load reports in addition to figures.
     notes: Vec<Vec<String>>,
     folder: &'a Path,
     summary: Summary,
-    /// Histograms of complete runs, by point: response and service.
+    /// Histograms over complete runs, by point: response and service times.
     merged: Vec<(Histogram, Histogram)>,
     hub: Arc<Hub>,
     hooks: Vec<Box<dyn RunHook>>,
-    /// The experiment continues without lost hosts.
+    /// Whether the experiment continues without lost hosts.
     goes_on: bool,
     /// Repetition and phase of the current run, if there are phases.
     entered: Option<(usize, usize)>,
-    /// The first run's hosts or recorded requests that are missing, as text.
+    /// Hosts or recorded requests that are missing, as text for the first run that lacks any.
     lacking: Option<String>,
-    /// The runs take turns with those of other experiments.
+    /// Set if the runs take turns with those of other experiments.
     turns: Option<StudyTurns>,
 }
 
@@ -103,7 +103,7 @@ struct Relay<'a> {
     started: bool,
 }
 
-/// The numbers of runs: the next one, and how many there will be.
+/// The number of the next run, and the total number of runs.
 struct Numbers {
     next: usize,
     all: usize,
@@ -139,8 +139,8 @@ impl Recorder for Relay<'_> {
 }
 
 impl<'a> Study<'a> {
-    /// A study of an experiment with these open targets, by the names of their devices ([`Point::device_of`]), and its hooks and observers. The summary goes to
-    /// `folder`, which must exist.
+    /// Creates a study of an experiment with these open targets, by the names of their devices
+    /// ([`Point::device_of`]), and with its hooks and observers. The summary goes to `folder`, which must exist.
     pub fn new(
         experiment: Experiment,
         targets: BTreeMap<String, Arc<dyn Backend>>,
@@ -152,8 +152,8 @@ impl<'a> Study<'a> {
         Study::of_plan(plan, experiment, targets, version, folder, company)
     }
 
-    /// The same with an existing plan: its loads keep what they read of traces, and its points may differ
-    /// from the experiment's own.
+    /// Creates a study with an existing plan, whose loads keep what they have read of traces, and whose points may
+    /// differ from the experiment's own.
     pub fn of_plan(
         plan: Plan,
         experiment: Experiment,
@@ -221,13 +221,13 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// Records this label with the results.
+    /// Records this label in the results.
     pub fn labelled(mut self, label: Option<String>) -> Study<'a> {
         self.summary.label = label;
         self
     }
 
-    /// Makes each run when it is this experiment's turn.
+    /// Makes the study wait for this experiment's turn before each run.
     pub fn taking_turns(mut self, turns: Option<StudyTurns>) -> Study<'a> {
         self.summary.interleaved = turns.as_ref().map(|turns| turns.with.clone());
         self.turns = turns;
@@ -237,7 +237,7 @@ impl<'a> Study<'a> {
     /// Executes all runs, until `stop` is set.
     ///
     /// # Errors
-    /// Why it ended early; the summary on disk includes it as well.
+    /// Returns why the study ended early; the summary on disk says so too.
     pub fn run(mut self, stop: &AtomicBool) -> Result<Summary, StudyError> {
         self.open_loads(stop)?;
         let precision = self.precision.map(|goal| goal.half_width);
@@ -268,8 +268,8 @@ impl<'a> Study<'a> {
         self.summary.requirements = outcomes(&self.required, &self.summary.points);
         let before = self.hub.failure();
         self.hub.tell(&Event::Ends(Arc::new(self.summary.clone())));
-        // Observers may fail as late as the end of the run, with data not yet written, or report the consequences of an
-        // earlier failure then.
+        // Observers may still fail at the end of the run, because of data not yet written, or then report the
+        // consequences of an earlier failure.
         if let Some(failure) = self.hub.failure()
             && (self.summary.trouble.is_none() || self.summary.trouble == before)
         {
@@ -286,7 +286,7 @@ impl<'a> Study<'a> {
     fn open_loads(&mut self, stop: &AtomicBool) -> Result<(), StudyError> {
         for (index, point) in self.plan.points.iter().enumerate() {
             if point.part_of.is_some() {
-                // The group opens the loads of its jobs.
+                // The group itself opens the loads of its jobs.
                 self.notes.push(Vec::new());
                 continue;
             }
@@ -302,7 +302,7 @@ impl<'a> Study<'a> {
         Ok(())
     }
 
-    /// What is known about the devices of a point whose options are swept: it differs from point to point.
+    /// Facts about the devices of a point whose options are swept, which differ from point to point.
     fn facts_of(&self, index: usize) -> Vec<String> {
         let point = &self.plan.points[index];
         let devices = point.options.keys().filter(|name| point.is_on(name));
@@ -321,7 +321,7 @@ impl<'a> Study<'a> {
     /// The target or device that a point's load runs on.
     ///
     /// # Errors
-    /// Several targets of one load cannot be driven as one device.
+    /// The targets of the load cannot be driven as one device.
     fn place(&self, index: usize) -> Result<LoadTarget, LoadError> {
         let jobs: Result<Vec<LoadTarget>, LoadError> = self
             .plan
@@ -355,11 +355,11 @@ impl<'a> Study<'a> {
         })
     }
 
-    /// Executes the runs in order, then rounds of those points that are not precise enough. An early end without an
-    /// error is recorded in the summary's `trouble`.
+    /// Executes the runs in order, and then rounds of the points that are not precise enough yet. If it ends early
+    /// without an error, the reason is in the summary's `trouble`.
     fn runs(&mut self, log: &mut RunLog, stop: &AtomicBool) -> Result<(), StudyError> {
         let planned = std::mem::take(&mut self.plan.runs);
-        // Each of several jobs has a number, and so has their group.
+        // Each of several jobs has a run number, and so has their group.
         let numbered = |plan: &Plan, point: usize| 1 + plan.jobs_of(point).len();
         let all = planned
             .iter()
@@ -388,7 +388,7 @@ impl<'a> Study<'a> {
                 break;
             }
             self.estimate();
-            // Shuffled like the rounds before, so that drift affects all points equally.
+            // Shuffled like the earlier rounds, so that drift affects all points equally.
             let round = interleaved(heads.len(), 1, self.seed.wrapping_add(repetition as u64));
             let reached = |point: usize| {
                 self.summary.points[point]
@@ -431,8 +431,8 @@ impl<'a> Study<'a> {
         Ok(self.enter_phase(run, stop)? && self.make(numbers, run, log, stop)?)
     }
 
-    /// Waits for the condition of a run's phase, if it is the first run of that phase in its repetition. Returns
-    /// `false` if `stop` was set first.
+    /// If the run is the first of its phase in its repetition, waits for the phase's condition. Returns `false` if
+    /// `stop` was set first.
     fn enter_phase(
         &mut self,
         (point, repetition): (usize, usize),
@@ -521,7 +521,7 @@ impl<'a> Study<'a> {
     /// Records why a run ended before it was complete, which ends the experiment unless it continues without lost
     /// hosts.
     fn note_early_end(&mut self, label: &str, run: &RunSummary, outcome: &Outcome) {
-        // If the run was stopped, errors (perhaps due to a fault) are not why it ended.
+        // If the run was stopped, it didn't end because of errors, which may be due to a fault.
         let gone = run.stopped == Stopped::DeviceGone;
         let lost = hosts::lost(run).map(|lost| format!("{label}: {lost}"));
         let trouble = self.hub.failure().or_else(|| lost.clone());
@@ -538,7 +538,7 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// Records the runs of simultaneous jobs as those of their points, which follow the point of all of them.
+    /// Records the runs of simultaneous jobs as runs of their points, which follow the group's point.
     fn record_jobs(&mut self, index: usize, all: &RunInfo, jobs: Vec<(Outcome, RunSummary)>) {
         for (job, (outcome, run)) in jobs.into_iter().enumerate() {
             let point = index + 1 + job;
@@ -552,7 +552,7 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// What is reported to observers when a run begins.
+    /// What observers learn when a run begins.
     fn run_info(&self, numbers: &Numbers, (index, repetition): (usize, usize)) -> RunInfo {
         RunInfo {
             order: numbers.next as u32,
@@ -560,7 +560,7 @@ impl<'a> Study<'a> {
             point: index as u32,
             label: self.plan.points[index].label.clone(),
             repetition: repetition as u32,
-            // Every point of a repetition gets the same requests: only the compared settings differ.
+            // Every point gets the same requests in a repetition, so only the compared settings differ.
             seed: self.seed.wrapping_add(repetition as u64),
             wall: SystemTime::now(),
             ready: Clock::Monotonic.now(),
@@ -575,8 +575,8 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// Measures which engine a point should use and how its rings should work, if its load leaves that open and it was
-    /// not measured before. Returns `false` if `stop` was set in the meantime.
+    /// Measures which engine a point should use and how its rings should work, if its load leaves that open and it
+    /// has not been measured yet. Returns `false` if `stop` was set in the meantime.
     fn is_settled(&mut self, index: usize, stop: &AtomicBool) -> Result<bool, LoadError> {
         let point = &self.plan.points[index];
         let is_first = self.summary.points[index].runs.is_empty();
@@ -653,7 +653,8 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// Executes the run itself. The depth is found here, because hooks have set the links as its point defines them.
+    /// Executes the run itself. The depth is searched here, because hooks have already set the links as its point
+    /// defines them.
     fn one(
         &mut self,
         info: &RunInfo,
@@ -761,7 +762,7 @@ impl<'a> Study<'a> {
     }
 }
 
-/// A point without runs.
+/// The summary of a point without runs.
 fn empty(point: &Point, plan: &Plan) -> PointSummary {
     PointSummary {
         part_of: point.part_of.map(|all| plan.points[all].label.clone()),
@@ -775,8 +776,8 @@ fn empty(point: &Point, plan: &Plan) -> PointSummary {
     }
 }
 
-/// The line rate of each link that has one, in bits per second, in the slower direction: the direction of reads depends
-/// on where the worker is.
+/// The line rate of each rate-limited link, in bits per second and in the slower direction, because the direction of
+/// reads depends on where the worker is.
 fn lines(point: &Point) -> BTreeMap<String, f64> {
     let slower = |ways: &[LinkSettings; 2]| {
         ways.iter()

@@ -1,4 +1,4 @@
-//! Notes on runs and points, for the results and the table.
+//! Notes on runs and points, for the results and for the table.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use brunt_result::summary::{RunSummary, Summary};
 
 use crate::rounded::rounded;
 
-/// The message for a run that ended because its target was gone, after measuring for `lasted`.
+/// The message about a run that ended because its target was gone, after measuring for `lasted`.
 pub(crate) fn target_gone(label: &str, error: &str, lasted: Duration) -> String {
     format!(
         "{label}: {error}; the target was available for {} of the run: a run with stop = {{ time = \"{}\" }} would \
@@ -20,12 +20,12 @@ pub(crate) fn target_gone(label: &str, error: &str, lasted: Duration) -> String 
     )
 }
 
-/// Reasons to doubt a run that its own results show.
+/// Reasons to doubt a run that are evident from its own results.
 pub(super) fn doubts(run: &RunSummary) -> Vec<String> {
     untrue(run).into_iter().chain(not_steady(run)).collect()
 }
 
-/// A note for a replay that doesn't reproduce its trace.
+/// A note on a replay that doesn't reproduce its trace.
 fn untrue(run: &RunSummary) -> Option<String> {
     let replay = run
         .replay
@@ -45,7 +45,7 @@ fn not_steady(run: &RunSummary) -> Option<String> {
         .then(|| format!("not in a steady state after {rounds}; allow more with rounds_max"))
 }
 
-/// A note on the rounds until the runs of a point were steady.
+/// A note on how many rounds it took until the runs of a point were steady.
 pub(super) fn steady(runs: &[&RunSummary]) -> Option<String> {
     let ended = |run: &&&RunSummary| run.stopped == Stopped::Steady;
     let rounds: Vec<_> = runs
@@ -66,7 +66,7 @@ pub(super) fn steady(runs: &[&RunSummary]) -> Option<String> {
     Some(format!("steady in {steady} of {all}, after {after}"))
 }
 
-/// The waits before each phase: how many, how long, and those whose conditions were not met.
+/// The waits before each phase: how many there were, how long they took, and which conditions were not met.
 pub(super) fn waits(summary: &Summary) -> Vec<String> {
     let mut phases: Vec<(&str, Vec<&PhaseWait>)> = Vec::new();
     for wait in &summary.waits {
@@ -80,7 +80,7 @@ pub(super) fn waits(summary: &Summary) -> Vec<String> {
         let most = waits.iter().map(|wait| wait.waited_s).fold(0.0, f64::max);
         let times = counted(waits.len(), "wait");
         let mut line = format!(
-            "phase {phase}: {times} for {}, {all:.1} s in total, {most:.1} s at most",
+            "phase {phase}: {times} for {}, {all:.1} s in total, longest {most:.1} s",
             waits[0].command
         );
         for wait in waits.iter().filter(|wait| wait.outcome != WaitOutcome::Met) {
@@ -91,7 +91,7 @@ pub(super) fn waits(summary: &Summary) -> Vec<String> {
     phases.into_iter().map(line).collect()
 }
 
-/// How long runs waited for each service to be healthy.
+/// How long runs waited for each service to become healthy.
 pub(super) fn health_waits(summary: &Summary) -> Vec<String> {
     let line = |(service, waits): (&str, HealthWaits)| {
         let HealthWaits {
@@ -101,7 +101,7 @@ pub(super) fn health_waits(summary: &Summary) -> Vec<String> {
         } = waits;
         let runs = counted(runs, "run");
         format!(
-            "service {service}: {runs} waited until it was healthy, {total_s:.1} s in total, {longest_s:.1} s at most"
+            "service {service}: {runs} waited until it was healthy, {total_s:.1} s in total, longest {longest_s:.1} s"
         )
     };
     let services = health_waits::health_waits(summary);

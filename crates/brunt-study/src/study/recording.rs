@@ -1,6 +1,6 @@
 //! Warnings about runs whose workers waited for their results to be recorded.
 //!
-//! The rule: advice names only settings that the workload has, with values that change something.
+//! The rule: advice names only settings that the workload has, with values that make a difference.
 
 use brunt_core::Span;
 use brunt_load::load::{LoadInfo, Pace};
@@ -26,8 +26,8 @@ pub(super) fn slow_record(outcome: &Outcome, point: &Point) -> Option<Doubt> {
     Some(Doubt::new(VoidReason::RecordSlow, what))
 }
 
-/// Settings that produce fewer results. `has_arrival`: the workload may have another arrival,
-/// unlike a replay.
+/// Settings that produce fewer results. `has_arrival` says whether the workload can have another arrival, unlike a
+/// replay.
 fn advice(outcome: &Outcome, info: &LoadInfo, has_arrival: bool) -> String {
     let mut choices = Vec::new();
     if info.records_requests {
@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// Each setting is named only where it is set, or would change something.
+    /// Each setting is named only if it is set, or would make a difference.
     #[test]
     fn only_settings_that_would_help_are_named() {
         let outcome = Outcome {

@@ -3,7 +3,7 @@
 use brunt_load::Workload;
 use toml::{Table, Value};
 
-/// The keys and values in which a workload differs from the default one, without those that `swept` axes vary.
+/// The keys and values in which a workload differs from the default one, except those that `swept` axes vary.
 pub(super) fn changed_settings(workload: &Workload, swept: &[&str]) -> Vec<String> {
     let keys = |workload: &Workload| {
         let table = Table::try_from(workload).expect("a parsed workload can be serialized");
@@ -29,7 +29,7 @@ fn setting_of(axis: &str) -> &str {
     }
 }
 
-/// Dotted keys: `stop.time` rather than a table `stop`.
+/// Uses dotted keys: `stop.time` rather than a table `stop`.
 fn flatten(above: &str, table: &Table, keys: &mut Vec<(String, Value)>) {
     for (key, value) in table {
         let key = match above {
@@ -100,7 +100,7 @@ queue_depth = [1, 4]
         ] {
             assert!(special.contains(setting), "{setting}: {special}");
         }
-        // Defaults, and what the sweep varies.
+        // Defaults are absent, and so is what the sweep varies.
         for absent in ["timeout", "retry.delay", "trim", "queue_depth"] {
             assert!(!special.contains(absent), "{absent}: {special}");
         }

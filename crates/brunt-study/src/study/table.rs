@@ -29,18 +29,19 @@ use notes::Notes;
 
 /// Width at which text is wrapped here.
 pub(super) const WIDTH: usize = 80;
-/// Maximum causes of failed requests, and ranges of wrong data, shown per point; more are in the summary.
+/// Maximum number of causes of failed requests shown per point, and of ranges of wrong data; the summary has more.
 const CAUSES_SHOWN: usize = 4;
 const EXTENTS_SHOWN: usize = 3;
-/// Maximum hosts whose probes are mentioned, and notes of each; all are in the summary.
+/// Maximum number of notes from probes, for all hosts together; the summary has all.
 const NOTES_MAX: usize = 5;
 
-/// The table at the end of `brunt run`: a row for each point, below it its phases, kinds of operations and faults; then
-/// matrices of two-axis sweeps; finally warnings, each once. Lines may have any length: the terminal's width is not
-/// known here.
+/// The table at the end of `brunt run`: a row for each point, with its phases, kinds of operations and faults below;
+/// then matrices of two-axis sweeps; finally warnings, each of them once. Lines may have any length, because the
+/// terminal's width is not known here.
 ///
-/// Response times count from the intended time, including retries. Rate, MB/s, mean and p99 are means of the runs' own
-/// values; ± is the half-width of that mean's 95 % interval; other percentiles and max are of all runs together.
+/// Response times count from when a request was due, including retries. Rate, MB/s, mean and p99 are means over the
+/// runs' own values; ± is the half-width of that mean's 95 % interval; other percentiles and max are over all runs
+/// together.
 pub fn table(summary: &Summary) -> Vec<String> {
     let columns = Columns(summary.experiment.shown_percentiles());
     let mut lines = columns.head();
@@ -65,7 +66,7 @@ pub fn table(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// The rows of a point: its phases, the whole run, its kinds of operations.
+/// The rows of a point: its phases, the whole run and its kinds of operations.
 fn of_point(point: &PointSummary, kinds: &KindEstimates, columns: Columns<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     let mut label = point.label.clone();
@@ -76,7 +77,7 @@ fn of_point(point: &PointSummary, kinds: &KindEstimates, columns: Columns<'_>) -
         lines.extend(incomplete(&label, point, columns));
         return lines;
     }
-    // An average over healthy and broken time represents neither.
+    // An average over healthy and broken time represents neither, so phases come first.
     if !point.phases.is_empty() {
         lines.extend(
             point
@@ -100,7 +101,7 @@ fn of_point(point: &PointSummary, kinds: &KindEstimates, columns: Columns<'_>) -
     lines
 }
 
-/// The row of a point without a complete run: what was measured until its end, marked as incomplete.
+/// The row of a point without a complete run: what was measured until its run ended, marked as incomplete.
 fn incomplete(label: &str, point: &PointSummary, columns: Columns<'_>) -> Vec<String> {
     let lost = point.runs.iter().find_map(super::hosts::lost);
     let lost = lost.map(|lost| format!("  {lost}"));
@@ -154,8 +155,8 @@ fn legend(summary: &Summary) -> Vec<String> {
     let mut workloads = summary.experiment.workloads.values();
     if workloads.any(|workload| workload.arrival == ArrivalKind::Search) {
         lines.push(
-            "with a search, requests/s is the highest rate within the limit (0: even the lowest tried wasn't), and all other \
-             figures are from its trial"
+            "with a search, requests/s is the highest rate within the limit (0: even the lowest rate \
+             tried exceeded it), and all other figures are from the trial at that rate"
                 .into(),
         );
     }
@@ -169,7 +170,7 @@ fn legend(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// Notes on a point's figures, a sentence each.
+/// Notes on a point's figures, one sentence each.
 fn notes_of(point: &PointSummary) -> Vec<String> {
     let runs: Vec<&RunSummary> = point.runs.iter().collect();
     let mut notes: Vec<String> = imprecise(point)
@@ -221,8 +222,8 @@ fn below(summary: &Summary) -> Vec<String> {
     lines.extend(few_runs(summary.experiment.repetitions as usize, few));
     lines.extend(drift(summary).map(|alike| {
         format!(
-            "consecutive runs are correlated ({alike:.2}): the machine drifted; intervals are widened for it, and \
-             more rounds or longer runs cover more of it"
+            "consecutive runs are correlated ({alike:.2}): the machine drifted; intervals are widened \
+             accordingly, and more rounds or longer runs cover more of the drift"
         )
     }));
     lines.extend(super::indexes::lines(summary));
@@ -231,7 +232,7 @@ fn below(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// Requests that did not succeed, over all runs of a point, by kind; why they failed; and what verification found.
+/// Requests that did not succeed over all runs of a point, by kind; why they failed; and what verification found.
 fn losses(point: &PointSummary) -> Vec<String> {
     let mut losses: BTreeMap<&str, u64> = BTreeMap::new();
     for (name, count) in point.runs.iter().flat_map(|run| &run.losses) {
@@ -280,7 +281,7 @@ fn wrong_data(point: &PointSummary) -> Vec<String> {
     lines
 }
 
-/// A warning if fewer `runs` were requested than a comparison needs, and `few` says that no point has more.
+/// A warning if fewer `runs` were requested than a comparison needs; `few` says that no point has more.
 pub(crate) fn few_runs(runs: usize, few: bool) -> Option<String> {
     (runs < RUNS_MIN && few).then(|| {
         format!(
@@ -298,8 +299,7 @@ fn each(runs: usize) -> String {
     }
 }
 
-/// A warning if a point never reached the requested precision, with the number of runs that would
-/// have sufficed.
+/// A warning if a point did not reach the requested precision, with the number of runs that would have sufficed.
 fn imprecise(point: &PointSummary) -> Option<String> {
     let precision = point.precision.filter(|precision| !precision.reached)?;
     let half = precision
@@ -328,7 +328,7 @@ fn too_noisy(point: &PointSummary) -> Option<String> {
     ))
 }
 
-/// The row of one phase of a point with faults, preceded by its name if that is long.
+/// The row of one phase of a point with faults; a long name is on its own line above.
 fn of_phase(phase: &PhaseOverRuns, columns: Columns<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     let mut label = format!("  {}", phase.name());
@@ -385,13 +385,13 @@ fn of_kinds(point: &PointSummary, kinds: &KindEstimates, columns: Columns<'_>) -
     kinds.over_runs(point).iter().map(of_kind).collect()
 }
 
-/// Half-width of an interval in percent of its mean.
+/// Half-width of an interval, in percent of its mean.
 pub(super) fn width(estimate: Option<Estimate>) -> String {
     let share = estimate.and_then(|estimate| estimate.relative_half_width());
     share.map_or("-".into(), |share| format!("{:.0}%", share * 100.0))
 }
 
-/// Late or missing samples, counters that restarted and texts that could not be read.
+/// Samples that were late or missing, counters that restarted, and texts that could not be read.
 fn probe_trouble(samples: u64, counts: [u64; 4]) -> Option<String> {
     let words = [
         ("late", "late"),
@@ -436,7 +436,7 @@ fn probes(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// What is missing, in one line for all hosts.
+/// The probes' notes on what is missing, in one line for all hosts.
 fn probe_notes<'a>(records: impl Iterator<Item = &'a ProbeRecord>) -> Option<String> {
     let missing: BTreeSet<&str> = records
         .flat_map(|record| record.notes.iter().map(String::as_str))

@@ -46,7 +46,7 @@ fn any_load_runs() {
     assert!(summary.points.iter().all(|point| point.runs.len() == 4));
 }
 
-/// Counts runs, and stops the experiment after some.
+/// Counts runs, and stops the experiment after a given number.
 struct Count(Arc<AtomicUsize>, Arc<AtomicBool>, usize);
 impl Observer for Count {
     fn event(&mut self, event: &Event) -> io::Result<()> {
@@ -104,7 +104,8 @@ fn an_experiment_from_end_to_end() {
     assert!(table(&summary).len() > 2);
 }
 
-/// A point that is precise enough is not repeated; one that isn't is repeated up to the limit, and reports that.
+/// A point that is precise enough is not repeated; one that isn't is repeated up to the limit, and the results say
+/// so.
 #[test]
 fn points_are_repeated_until_they_are_precise() {
     let made = |precision: &str, most: u32| {
@@ -224,7 +225,7 @@ fn an_interrupted_experiment() {
     assert!(!read.complete);
 }
 
-/// Records its calls, and fails where it should.
+/// Records its calls, and fails in the given one.
 struct Along(&'static str, Arc<Mutex<Vec<String>>>, &'static str);
 
 /// A hook whose host is lost in the first run.
@@ -245,7 +246,7 @@ impl RunHook for Lost {
 fn a_run_that_lost_the_host_of_its_target_is_kept_incomplete() {
     let folder = tempfile::tempdir().unwrap();
     let said = Arc::new(Mutex::new(Vec::new()));
-    // The target that the lost host served fails, too.
+    // The hook of the target that the lost host served fails too.
     let along = |name, fails| Box::new(Along(name, said.clone(), fails)) as Box<dyn RunHook>;
     let company = RunHooks {
         observers: Vec::new(),
@@ -303,8 +304,8 @@ impl RunHook for Along {
     }
 }
 
-/// Hooks begin and end around each run in opposite orders. One that fails voids the run and ends the experiment,
-/// and those that had begun are still ended.
+/// Hooks begin before each run and end after it in reverse order. A hook that fails invalidates the run and ends the
+/// experiment, and the hooks that had begun are still ended.
 #[test]
 fn hooks_are_always_ended() {
     let check = |fails: &'static str, expected: &[&str], trouble: &str| {

@@ -9,13 +9,13 @@ use brunt_result::transfer::CarriedBytes;
 
 use super::table::width;
 
-/// Columns of a row's label.
+/// Width of a row's label, in characters.
 const LABEL: usize = 35;
-/// Maximum points listed; all are in the summary.
+/// Maximum number of points listed; the summary has all.
 const POINTS_MAX: usize = 16;
 
-/// The lines; empty without a lab or interfaces, and for a lab with a single link, which carries just the load and its
-/// headers.
+/// The lines to print; empty without a lab or interfaces, and for a lab with a single link, which carries just the
+/// load and its headers.
 pub(super) fn lines(summary: &Summary) -> Vec<String> {
     let found = summary
         .points

@@ -1,7 +1,7 @@
-//! Takes turns with other experiments: before each run, asks the process that started all of them,
-//! and waits for its turn. A run's turn ends when the next one is asked for, or with the process.
+//! Takes turns with other experiments: before each run, asks the process that started all of them, and waits for
+//! permission. A run's turn ends when the experiment asks for the next one, or when its process ends.
 //!
-//! The rule: nothing is measured out of turn. If the other side is gone, the experiment ends as if interrupted.
+//! The rule: nothing is measured out of turn. If the other process is gone, the experiment ends as if interrupted.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,21 +12,21 @@ use brunt_result::experiment::InterleavedWith;
 
 /// Sent to ask for a turn.
 pub const ASK: u8 = b'?';
-/// The answer: it is this experiment's turn.
+/// The reply that it is this experiment's turn.
 pub const GO: u8 = b'!';
 /// Interval between checks for an interruption.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// This experiment's place among those that take turns, and the connection on which it asks.
+/// The connection on which this experiment asks for its turns.
 #[derive(Debug)]
 pub struct StudyTurns {
     socket: UnixStream,
-    /// Recorded with the results.
+    /// The experiments to take turns with, for the results.
     pub(super) with: InterleavedWith,
 }
 
 impl StudyTurns {
-    /// Asks on this socket.
+    /// Uses this socket to ask for turns.
     ///
     /// # Errors
     /// The socket can't be set up.

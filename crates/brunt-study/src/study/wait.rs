@@ -26,16 +26,16 @@ pub enum WaitError {
         /// The system's error.
         source: io::Error,
     },
-    /// It did not exit with 0 in time.
+    /// The command did not exit with 0 in time.
     #[error(
         "{command} did not succeed within {time_max}: {last}; run it by hand, or write a longer wait_for.time_max"
     )]
     TooLong {
         /// Its words.
         command: String,
-        /// How long it was retried.
+        /// How long the command was retried.
         time_max: Span,
-        /// How its last attempt ended.
+        /// How the last attempt ended.
         last: String,
     },
 }
@@ -68,7 +68,7 @@ pub(super) fn before_phase(
 /// Waits until the command succeeds; returns `false` if `stop` was set first.
 ///
 /// # Errors
-/// It cannot be run, or did not succeed in time.
+/// The command cannot be run, or did not succeed in time.
 fn wait(wait: &WaitFor, stop: &AtomicBool) -> Result<bool, WaitError> {
     let words = wait.command.join(" ");
     let until = Clock::Monotonic.now().after(wait.time_max.0);
@@ -103,7 +103,7 @@ fn wait(wait: &WaitFor, stop: &AtomicBool) -> Result<bool, WaitError> {
     }
 }
 
-/// Ends its command when it is dropped.
+/// A running command, which is ended when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -113,7 +113,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs the command once. `None` if it was ended because its time was over or `stop` was set.
+/// Runs the command once. Returns `None` if the command was ended because its time was over or `stop` was set.
 fn attempt(
     words: &[String],
     until: Nanos,
@@ -154,7 +154,7 @@ mod tests {
     fn a_command_is_repeated_until_it_succeeds() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("attempts");
-        // Succeeds the third time.
+        // The command succeeds at the third attempt.
         let script = format!("echo >>{0}; test $(wc -l <{0}) = 3", file.display());
         let stop = AtomicBool::new(false);
         assert!(wait(&waiting(&script, 60_000), &stop).unwrap());

@@ -1,5 +1,5 @@
-//! Walks all reasons for which a run doesn't count: each has a message here, made by the code that makes it in a run,
-//! and the message names a setting with a value. A new reason doesn't compile without one.
+//! Goes through all reasons for which a run doesn't count: for each, the code that reports it in a run produces a
+//! message here, which must name a setting and a value. A new reason doesn't compile without a message.
 
 use std::io;
 use std::process::ExitStatus;
@@ -22,7 +22,7 @@ use crate::hooks::links::queue_doubt;
 use crate::role::death::advice;
 use crate::study::{few_runs, target_gone};
 
-/// A report's text about a link with these counts.
+/// A report's text about a link that has these counts.
 fn link(there: LinkCounts) -> String {
     joined(
         &LinkReport {
@@ -44,17 +44,17 @@ fn counts() -> LinkCounts {
     }
 }
 
-/// How a reason's message is shown to name a setting with a value.
+/// How it is shown that a reason's message names a setting with a value.
 enum Shown {
-    /// This message names it.
+    /// This message names one.
     Here(String),
     /// No setting would help: this message says what to do instead; the second string explains why.
     Without(String, &'static str),
-    /// The messages of the named test name it.
+    /// The messages in the named test name one.
     Elsewhere(&'static str),
 }
 
-/// The message for a run that was invalid for this reason.
+/// The message about a run that is invalid for this reason.
 fn void(reason: VoidReason) -> String {
     HookError::new(reason, "the link")
         .because(io::Error::from(io::ErrorKind::NotFound))
@@ -222,7 +222,7 @@ fn every_reason_names_a_setting_and_a_value() {
             "{reason:?}: {message}"
         );
     }
-    // Before extending this list, state above why the user can set nothing.
+    // Before you add to this list, state above why no setting would help.
     let nothing_to_set = [
         VoidReason::NotReady,
         VoidReason::LinksUnread,
@@ -237,7 +237,7 @@ fn every_reason_names_a_setting_and_a_value() {
     assert_eq!(said, VoidReason::ALL.len() - 8 - 5);
 }
 
-/// A shorter delay holds fewer FINs, in proportion to the excess.
+/// A shorter delay holds back fewer FINs, in proportion to the excess.
 #[test]
 fn a_shorter_delay_holds_fewer_connections() {
     let said = link(LinkCounts {

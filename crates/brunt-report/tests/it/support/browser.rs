@@ -1,5 +1,5 @@
-//! Drives headless Chromium over its own pipe (the DevTools protocol, a JSON object and a zero byte per message), so
-//! that a test needs no network, no port and no other program.
+//! Drives headless Chromium over its own pipe (the DevTools protocol, with a JSON object and a zero byte per
+//! message), so that a test needs no network, no port and no other program.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -18,12 +18,12 @@ pub struct Browser {
     next: u64,
     /// Prefix of the URLs that pages may request: `file:` unless a page is opened elsewhere.
     origin: String,
-    /// Problems of the page: console errors, exceptions, requests that left the file.
+    /// Problems with the page: console errors, exceptions, requests to anything but the file.
     pub complaints: Vec<String>,
 }
 
 impl Browser {
-    /// Starts a browser; `None` if Chromium is not installed, which is a failure where everything is required.
+    /// Starts a browser; `None` if Chromium is not installed, which fails the test if BRUNT_REQUIRE_ALL is set.
     pub fn start(folder: &Path) -> Option<Browser> {
         let found = Command::new("chromium")
             .arg("--version")
@@ -81,7 +81,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Calls a method and waits for its answer; handles events in between.
+    /// Calls a method and waits for its answer; handles events that arrive in between.
     pub fn call(&mut self, method: &str, params: Value) -> Value {
         self.next += 1;
         let mut message = json!({ "id": self.next, "method": method, "params": params });
@@ -135,12 +135,12 @@ impl Browser {
         message
     }
 
-    /// Opens a file at this width, in light or dark.
+    /// Opens a file at this page width, in light or dark mode.
     pub fn open(&mut self, page: &Path, width: u32, dark: bool) {
         self.visit("file:", &format!("//{}", page.display()), width, dark);
     }
 
-    /// Opens a page of this origin, likewise; requests to other origins are complaints.
+    /// Opens a page of this origin at this width, in light or dark mode; requests to other origins are complaints.
     pub fn visit(&mut self, origin: &str, path: &str, width: u32, dark: bool) {
         self.origin = origin.to_string();
         let scale = if width < 500 { 2 } else { 1 };
@@ -162,7 +162,7 @@ impl Browser {
         );
     }
 
-    /// Evaluates an expression, or awaits it.
+    /// Evaluates an expression; if it is a promise, waits for its value.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let params =
             json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
@@ -238,7 +238,7 @@ impl Browser {
         )
     }
 
-    /// Writes pictures of the whole page, in pieces of this height, to the folder in BRUNT_PAGES.
+    /// Writes pictures of the whole page, each of this height, to the folder in BRUNT_PAGES.
     pub fn picture(&mut self, name: &str, piece: u64) {
         let Some(folder) = std::env::var_os("BRUNT_PAGES") else {
             return;

@@ -26,7 +26,7 @@ pub fn run(name: &str, sweep: &str, repetitions: u32) -> Summary {
     run_with("", name, sweep, repetitions)
 }
 
-/// The same with these keys of the experiment.
+/// Runs an experiment of two targets in memory, with these additional keys.
 pub fn run_with(keys: &str, name: &str, sweep: &str, repetitions: u32) -> Summary {
     let text = format!(
         r#"
@@ -48,7 +48,7 @@ pub fn run_with(keys: &str, name: &str, sweep: &str, repetitions: u32) -> Summar
     run_text(&text)
 }
 
-/// Runs an experiment whose targets are all memories of 16 MiB.
+/// Runs an experiment whose targets are 16 MiB memory devices.
 pub fn run_text(text: &str) -> Summary {
     let experiment = Experiment::parse("test.toml", text).unwrap();
     let targets = experiment.targets.keys().map(|name| {
@@ -90,8 +90,8 @@ pub fn with_faults(mut summary: Summary) -> Summary {
     summary
 }
 
-/// The same with the phases of each run: two minutes in intervals of a second, at 1,000, 250 and 900
-/// requests per second.
+/// Adds a fault and phases to every run: two minutes in intervals of a second, at 1,000, 250 and 900 requests per
+/// second before, during and after the fault.
 pub fn with_phases(summary: Summary) -> Summary {
     let mut summary = with_faults(summary);
     let second = |second: u32| {
@@ -165,7 +165,8 @@ pub fn with_lab(mut summary: Summary) -> Summary {
     summary
 }
 
-/// Timelines for every run: two minutes in intervals of a second, with a dip and a peak of latency during a fault.
+/// Timelines for every run: two minutes in intervals of a second, with a dip in the rate and a peak in latency during
+/// a fault.
 pub fn details(summary: &Summary) -> Details {
     let environment = vec![
         ("Host".into(), "bench-7".into()),
@@ -192,7 +193,7 @@ pub fn details(summary: &Summary) -> Details {
     details
 }
 
-/// The same for runs of a few seconds.
+/// Timelines for runs of a few seconds.
 pub fn short_details(summary: &Summary, seconds: u32) -> Details {
     let runs = summary.points.iter().flat_map(|point| &point.runs);
     let lines = runs.map(|run| (run.order, time_line(seconds, 0.0, &mut Histogram::new())));
@@ -213,7 +214,7 @@ fn time_line(seconds: u32, shift: f64, all: &mut Histogram) -> RunDetails {
         };
         let base = (90.0 + 4.0 * shift + 12.0 * (at / 9.0).sin()) * slow;
         let completed = (200_000.0 / base * 10.0) as u64;
-        // Quantiles of an exponential distribution with a second hump of slow requests, ascending.
+        // Ascending quantiles of an exponential distribution with a second hump of slow requests.
         let mut buckets: Vec<(f64, u64)> = (0..100u32)
             .map(|step| {
                 let share = (f64::from(step) + 0.5) / 100.0;
@@ -259,8 +260,8 @@ fn time_line(seconds: u32, shift: f64, all: &mut Histogram) -> RunDetails {
     run
 }
 
-/// Names of results and four series of them. The figures are worse by a quarter from the 41st result on, and the fourth
-/// result has none.
+/// Returns the names of results and four series over them. The figures are worse by a quarter from the 41st result
+/// on, and the fourth result has none.
 pub fn history(results: usize) -> (Vec<String>, Vec<HistorySeries>) {
     let names = (0..results).map(|one| {
         format!(

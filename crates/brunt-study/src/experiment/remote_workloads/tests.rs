@@ -22,7 +22,7 @@ stop = { time = "1s" }
 queue_depth = [1, 8]
 "#;
 
-/// A workload on other hosts is a load like any other, with the workers of all of them.
+/// A workload on several other hosts is one load, with the workers of all of them.
 #[test]
 fn workloads_of_other_hosts_are_points() {
     let experiment = Experiment::parse("/some/where/x.toml", TEXT).unwrap();
@@ -67,7 +67,7 @@ fn workloads_of_other_hosts_are_points() {
     );
 }
 
-/// Phases on other hosts' file systems are points, too.
+/// Phases on other hosts' file systems are points too.
 #[test]
 fn file_systems_may_be_on_other_hosts() {
     let text = |hosts: &str| {
@@ -98,7 +98,7 @@ fn file_systems_may_be_on_other_hosts() {
         (&"seeks".into(), &"file".into())
     );
     let check = |hosts: &str, said: &str| assert_mistake(&text(hosts), 8, said);
-    // What other workloads do to a target of this machine doesn't affect a file system.
+    // Faults of a target on this machine affect other workloads, not the file system on other hosts.
     let local =
         "[targets.disk]\nserve = \"memory:1MiB\"\n[workloads.here]\nstop = { time = \"2s\" }\n";
     let fault = "[[fault]]\ntarget = \"disk\"\nstorage = \"busy\"\n";
@@ -112,8 +112,8 @@ fn file_systems_may_be_on_other_hosts() {
     check("\"a\", \"a\"", "listed twice");
 }
 
-/// Jobs on other hosts and on this machine run at once; this process opens their target only
-/// for the jobs that run here.
+/// Jobs on other hosts and on this machine run at once; this process opens the target only for the jobs that run
+/// here.
 #[test]
 fn jobs_may_be_on_other_hosts() {
     let group = |jobs: [&str; 2]| {
@@ -144,7 +144,7 @@ fn jobs_may_be_on_other_hosts() {
     assert!(group(["mixed", "more"]).is_remote("disk"));
 }
 
-/// All hosts reach targets that other hosts serve, and faults of these targets need no host.
+/// All hosts reach targets that other hosts serve, and faults of these targets need no `host`.
 #[test]
 fn targets_may_be_served_on_other_hosts() {
     let served = "[targets.disk]\nserve = [\"memory:1MiB?fault=off\", \"null:1GiB\"]\nhost = \"b\"";
@@ -161,7 +161,8 @@ fn targets_may_be_served_on_other_hosts() {
     );
     assert!(experiment.reached_hosts().contains(&"b".to_string()));
     let machine = "freeze = true\nat = \"100ms\"\nfor = \"100ms\"";
-    // Where the service runs doesn't depend on the target that selects the runs in which it fails.
+    // A service may be on another host than the target, because the target only selects the runs in which the service
+    // fails.
     let service = format!("service = \"store\"\n{machine}");
     let with_service = changed(
         &changed(&text, machine, &service),
@@ -209,7 +210,7 @@ hosts = ["one", "two"]
 stop = { time = "10s" }
 "#;
 
-/// Lab hosts run workloads like other machines do, on what is served in the lab; only the named ones have agents.
+/// Lab hosts run workloads as other machines do, on targets served in the lab; only the named hosts have agents.
 #[test]
 fn hosts_of_a_lab_run_workloads() {
     let plan = |text: &str| {
@@ -234,11 +235,11 @@ fn hosts_of_a_lab_run_workloads() {
     let here = changed(LAB, "hosts = [\"one\", \"two\"]\n", "");
     assert!(plan(&here).fleet.is_none() && plan(&here).points[0].hosts().is_empty());
     plan(&changed(LAB, "[lab]", "host_silence = \"2s\"\n[lab]"));
-    // A host that runs nothing doesn't have to reach the target.
+    // A host that runs no load doesn't have to reach the target.
     plan(&changed(LAB, "[lab]", "[lab]\nworker = \"alone\""));
 }
 
-/// Other machines and the hosts of a lab take part in one experiment, with links and faults on each side; no route leads
+/// Other machines and hosts of a lab take part in one experiment, with links and faults on each side; no route leads
 /// from one side to the other.
 #[test]
 fn other_machines_work_next_to_a_lab() {
@@ -285,7 +286,7 @@ fn other_machines_work_next_to_a_lab() {
         "[links.wan]",
         "[links.first]",
         "[links.first]",
-        "the lab has a link of this name",
+        "the lab has a link with this name",
     );
 }
 
@@ -352,7 +353,7 @@ fn guests_run_loads() {
     assert_mistake_at(
         &changed(&own, "[targets.disk]", jobs),
         "jobs",
-        "guest is a guest, which runs one load at a time",
+        "host guest is a guest, which can run only one load at a time",
     );
 }
 
@@ -385,14 +386,14 @@ fn mistakes_of_hosts_of_a_lab() {
         "[lab]\n",
         probed,
         "hosts = [\"one\"]",
-        "omit it: the network of each host",
+        "the network of each host is recorded",
     );
     let idle = changed(LAB, &format!("{named}\n"), "");
     let text = changed(&idle, "[lab]\n", "host_silence = \"2s\"\n[lab]\n");
     assert_mistake_at(&text, "host_silence", "without other hosts");
 }
 
-/// Faults that need to know where requests come from include every host that sends some; a fault of a device that
+/// For faults that depend on where requests come from, every host that sends some counts; a fault of a device that
 /// only agents open is refused.
 #[test]
 fn faults_can_accompany_hosts_of_a_lab() {
@@ -429,7 +430,7 @@ fn faults_can_accompany_hosts_of_a_lab() {
         &format!("target = \"disk\"\nreset = \"server\"\nto = \"two\"\n{timed}"),
         None,
     );
-    let several = "connections of disk come from one, two, and only one of them can be reset";
+    let several = "connections of disk come from one, two, but the fault resets connections of only one of them";
     check(
         &format!("target = \"disk\"\nreset = \"server\"\n{timed}"),
         Some(several),
@@ -445,7 +446,7 @@ fn faults_can_accompany_hosts_of_a_lab() {
     let experiment = Experiment::parse("x.toml", &text).unwrap();
     let met = crate::fault::overlaps(&experiment.fault, &experiment);
     assert!(
-        format!("{met:?}").contains("busy affects no request of two meanwhile"),
+        format!("{met:?}").contains("during the partition, busy affects no request from two"),
         "{met:?}"
     );
     let own = LAB.replace(

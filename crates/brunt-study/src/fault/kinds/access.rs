@@ -1,8 +1,8 @@
 //! `access`: changes the asymmetric access state (ALUA) of a served target's port group, as an array's controller does
 //! for its paths when it fails over or reboots.
 //!
-//! The rule: the run's own requests provide the proof: they are refused because of the state, or notified of the
-//! change. The previous state is restored at the end.
+//! The rule: the run's own requests provide the proof: the target refuses them because of the state, or notifies
+//! their initiator of the change. The previous state is restored at the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,13 +29,13 @@ pub(super) const INFO: Info = Info {
     example: "target = \"disk\"\naccess = \"transitioning\"\nat = \"5s\"\nfor = \"2s\"",
 };
 
-/// A `[[fault]]` of this kind.
+/// The keys of an `access` fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Access {
-    /// Asymmetric access state (ALUA) of a target port group of a target that the experiment serves.
+    /// Asymmetric access state (ALUA) for a target port group of a target that the experiment serves.
     pub access: PortState,
-    /// With `access`: number of the target port group; default: 1, the group of a target's only portal.
+    /// With `access`: number of the target port group; default: 1, the group of the target's only portal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u16>,
 }
@@ -77,7 +77,7 @@ impl Kind for Access {
             ));
         }
         if self.access == PortState::Optimized {
-            let what = "groups are optimized without a fault";
+            let what = "without a fault, groups are already optimized";
             let help = "write non-optimized, standby, unavailable, offline or transitioning";
             return Err(Mistake::new("access", what, help));
         }
@@ -234,7 +234,7 @@ impl FaultDriver for AccessFault {
     fn advice(&self, looked: Duration) -> Option<String> {
         let longer = rounded((looked * 2).max(Duration::from_millis(100)));
         Some(format!(
-            "a request must reach the target during the fault; make it last longer (for = \"{longer}\")"
+            "a request must reach the target during the fault; make the fault last longer (for = \"{longer}\")"
         ))
     }
 

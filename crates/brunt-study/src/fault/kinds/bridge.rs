@@ -1,5 +1,5 @@
-//! `bridge`: the bridge of another host impairs the packets that pass through it. For machines in the network path that
-//! run nothing else of an experiment.
+//! `bridge`: another host's bridge impairs the packets that pass through it. For machines in the network path that
+//! run no other part of an experiment.
 
 use brunt_lab::link::Settings;
 use brunt_protocol::HostFault;
@@ -20,14 +20,14 @@ pub(super) const INFO: Info = Info {
     example: "host = \"wire\"\nbridge = { delay = \"10ms\", loss = 0.01 }\nat = \"5s\"\nfor = \"5s\"",
 };
 
-/// A `[[fault]]` of this kind.
+/// The keys of a `bridge` fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BridgeSet {
-    /// Settings for the bridge of `host`, with the keys of a link; without the fault it forwards
-    /// everything unchanged.
+    /// Settings for the bridge of `host`, with the keys of a link; without the fault, the bridge forwards everything
+    /// unchanged.
     pub bridge: Box<LinkBack>,
-    /// With `bridge`: settings that differ in the direction from the second interface to the first.
+    /// With `bridge`: settings for the direction from the second interface to the first, where they differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back: Option<Box<LinkBack>>,
 }
@@ -95,13 +95,13 @@ impl Kind for BridgeSet {
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
         pair.other_as::<BridgeSet>()?;
         Together::refused(
-            "the one that ends first would end the other on the bridge",
+            "the fault that ends first would end the other on the bridge",
             "make them consecutive, with a third [[fault]] for the time in which both apply",
         )
     }
 
     fn on_host(&self, _common: &FaultCommon) -> Option<HostFault> {
-        // Numbers, strings and booleans: JSON can represent all of them.
+        // Settings consist of numbers, strings and booleans, so JSON can represent them.
         let settings = self
             .settings()
             .map(|settings| serde_json::to_value(settings).unwrap_or_default());

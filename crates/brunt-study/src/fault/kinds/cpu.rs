@@ -1,4 +1,4 @@
-//! `cpu`: takes processor time from the target, or from everything, by competing for it.
+//! `cpu`: takes CPU time from the target, or from everything, by competing for it.
 
 use brunt_core::share::{self, Share};
 use brunt_lab::faults::{CpuHog, usable_cores};
@@ -19,7 +19,7 @@ pub(super) const INFO: Info = Info {
     example: "target = \"disk\"\ncpu = 0.98\ncores = [1]\nat = \"5s\"\nfor = \"5s\"",
 };
 
-/// A `[[fault]]` of this kind.
+/// The keys of a `cpu` fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cpu {
@@ -27,7 +27,7 @@ pub struct Cpu {
     #[serde(deserialize_with = "share::set::cpu")]
     #[schemars(with = "Share")]
     pub cpu: f64,
-    /// With `cpu`: cores to occupy, counted from 0; default: all that the target may use. A target that the
+    /// With `cpu`: cores to occupy, counted from 0; default: all cores that the target may use. A target that the
     /// experiment serves is pinned to these cores, with and without the fault.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<usize>,
@@ -61,8 +61,8 @@ impl Kind for Cpu {
         }
         let target = &pair.me.common.target;
         Together::refused(
-            format!("target {target} cannot be pinned to different cores for each of them"),
-            "write the same cores for both, or omit target from the fault that does not affect its cores",
+            format!("the two faults would pin target {target} to different cores"),
+            "write the same cores for both, or omit target from the fault that should not change the target's cores",
         )
     }
 

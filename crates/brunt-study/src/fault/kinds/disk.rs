@@ -1,4 +1,4 @@
-//! `disk`: makes the disk below a service's folder slow, for the service's processes only.
+//! `disk`: slows down the disk that holds a service's folder, for the service's processes only.
 
 use std::sync::Arc;
 
@@ -13,23 +13,24 @@ use crate::fault::kind::{
     About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 
-/// Lowest rate in bytes per second: below one block, no request would ever complete.
+/// Lowest rate in bytes per second: with less than a block per second, no request would ever complete.
 const BYTES_MIN: u64 = 4096;
 
 pub(super) const INFO: Info = Info {
     keys: &["disk", "service"],
     on_hosts: false,
     help: "limits the requests or bytes per second of a `service`'s processes on the disk that holds its folder, separately for reads and writes",
-    proof: "a probe that the kernel treats as one of the service's processes writes at the limited speed, all of these processes are limited, and later the probe is fast again",
+    proof: "a probe that the kernel treats as one of the service's processes writes at the limited \
+     speed, and all of these processes are limited; later the probe is fast again",
     example: "service = \"store\"\ndisk = { requests = 20 }\nat = \"5s\"\nfor = \"5s\"",
 };
 
-/// A `[[fault]]` of this kind.
+/// The keys of a `disk` fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
-    /// Limits per second of the disk below a service's folder, for that service's processes: for
-    /// reads and for writes each.
+    /// Limits per second on the disk that holds a service's folder, for that service's processes, separately for
+    /// reads and writes.
     pub disk: SlowDiskKeys,
     /// With `freeze` or `kill`: all processes of this service, instead of a target's process. With `disk`: the service.
     pub service: String,
@@ -39,10 +40,10 @@ pub struct Disk {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SlowDiskKeys {
-    /// Requests per second, of reads and of writes each.
+    /// Maximum requests per second, for reads and for writes each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
-    /// Bytes per second, of reads and of writes each.
+    /// Maximum bytes per second, for reads and for writes each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Size>,
 }
@@ -129,7 +130,7 @@ impl Kind for Disk {
         let what = "the restarted processes would not be limited";
         match (again, killed) {
             (true, _) => Together::refused(
-                "the one that ends first would end the other",
+                "the fault that ends first would end the other",
                 "make them consecutive",
             ),
             (_, true) => Together::refused(what, "end one before the other starts"),
@@ -137,7 +138,7 @@ impl Kind for Disk {
         }
     }
 
-    /// Checks that this machine supports it, before anything is started.
+    /// Checks that this machine supports disk faults, before anything is started.
     fn check_machine(&self) -> Result<(), DriverError> {
         Ok(SlowDisk::check(&std::env::temp_dir())?)
     }

@@ -15,20 +15,20 @@ pub(super) const INFO: Info = Info {
     keys: &["freeze", "service", "process"],
     on_hosts: true,
     help: "stops the process of a served target, all processes of a `service`, or a `process` on another host (SIGSTOP); its connections stay open",
-    proof: "the kernel reports all its threads stopped, and later running again",
+    proof: "the kernel reports all threads of the process stopped, and later running again",
     example: "target = \"disk\"\nfreeze = true\nat = \"5s\"\nfor = \"5s\"",
 };
 
-/// A `[[fault]]` of this kind.
+/// The keys of a `freeze` fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Freeze {
-    /// Stops the process of a served target, or all of a `service` (SIGSTOP); its connections stay open.
+    /// Stops the process of a served target, or all processes of a `service` (SIGSTOP); its connections stay open.
     pub freeze: bool,
     /// With `freeze` or `kill`: all processes of this service, instead of a target's process. With `disk`: the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// With `freeze` or `kill` on another `host`: the process, by its program's name (`/proc/PID/comm`) or its number.
+    /// With `freeze` or `kill` on another `host`: the process, by its program's name (`/proc/PID/comm`) or its PID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
 }

@@ -16,21 +16,23 @@ use crate::fault::process::{self, ProcessFault, ProcessKey, Whose};
 pub(super) const INFO: Info = Info {
     keys: &["kill", "service", "process"],
     on_hosts: true,
-    help: "kills the process of a served target, or all processes of a `service`, and restarts them at the end of the fault; or kills a `process` on another host, which must be restarted there by other means",
-    proof: "the kernel reports it dead, and later a new process serves in its place",
+    help: "kills the process of a served target, or all processes of a `service`, and restarts them \
+     at the end of the fault; or kills a `process` on another host, which something on that host must restart",
+    proof: "the kernel reports the process dead, and later a new process serves in its place",
     example: "target = \"disk\"\nkill = true\nat = \"5s\"\nfor = \"1s\"",
 };
 
-/// A `[[fault]]` of this kind.
+/// The keys of a `kill` fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kill {
-    /// Kills the process of a served target, or all of a `service`, and starts it again at the end of the fault.
+    /// Kills the process of a served target, or all processes of a `service`, and restarts them at the end of the
+    /// fault.
     pub kill: bool,
     /// With `freeze` or `kill`: all processes of this service, instead of a target's process. With `disk`: the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// With `freeze` or `kill` on another `host`: the process, by its program's name (`/proc/PID/comm`) or its number.
+    /// With `freeze` or `kill` on another `host`: the process, by its program's name (`/proc/PID/comm`) or its PID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
 }

@@ -1,4 +1,5 @@
-//! `link`: changes settings of a link of the lab, in one direction or both; unnamed settings stay as they are.
+//! `link`: changes settings of a link in the lab, in one direction or both; settings that are not named stay as they
+//! are.
 
 use std::path::PathBuf;
 
@@ -19,31 +20,31 @@ pub(super) const INFO: Info = Info {
     keys: &["link", "set", "from"],
     on_hosts: false,
     help: "changes a link of the lab, in both directions or one (`from`): delay, loss, corruption, reordering, rate",
-    proof: "probe packets over the link show it, and later no longer do",
+    proof: "probe packets over the link show the change, and later no longer do",
     example: "link = \"wan\"\nset = { loss = 0.005 }\nat = \"5s\"\nfor = \"2s\"",
 };
 
-/// A `[[fault]]` of this kind.
+/// The keys of a `link` fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSet {
     /// Link of the lab to change; `set` has its new settings.
     pub link: String,
-    /// With `link`: settings to change; the others stay as they are.
+    /// With `link`: settings to change; all others stay as they are.
     pub set: Box<LinkBack>,
-    /// With `link`: only packets that this host sends over the link; default: both directions.
+    /// With `link`: affects only packets that this host sends over the link; default: both directions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<HostName>,
 }
 
 impl LinkSet {
-    /// Which directions it changes, there and back, for a link between these hosts. `None` if the link doesn't end at
-    /// the host in `from`.
+    /// Whether the fault changes each direction, there and back, of a link between these hosts. `None` if the link
+    /// doesn't end at the host in `from`.
     fn ways(&self, between: &[HostName; 2]) -> Option<[bool; 2]> {
         directions(between, self.from.as_ref())
     }
 
-    /// The settings of both directions with the fault, from those without it.
+    /// The settings of both directions with the fault, based on the settings without it.
     fn with_fault(&self, before: &[Settings; 2], ways: [bool; 2]) -> [Settings; 2] {
         let mut during = before.clone();
         let meant = during.iter_mut().zip(ways).filter(|(_, meant)| *meant);
@@ -84,7 +85,7 @@ impl Kind for LinkSet {
         })
     }
 
-    /// Checks that the link can take these settings, and that they change it, at every point.
+    /// Checks that the link supports these settings, and that they change something, at every point.
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
         let name = &self.link;
         let Some(link) = stage.lab().and_then(|lab| lab.links.get(name)) else {
@@ -116,7 +117,8 @@ impl Kind for LinkSet {
             if let Some(SettingsError { key, what, .. }) =
                 during.iter().find_map(|way| way.check().err())
             {
-                let whole = format!("{key}: {what}, together with what the link has at {label}");
+                let whole =
+                    format!("{key}: {what}, in combination with the link's settings at {label}");
                 return Err(Mistake::new(
                     "set",
                     whole,
@@ -143,7 +145,7 @@ impl Kind for LinkSet {
         }
         Together::refused(
             format!(
-                "the one that ends first would end the other on link {}",
+                "the fault that ends first would end the other on link {}",
                 self.link
             ),
             "make them consecutive, with a third [[fault]] for the time in which both apply",
@@ -172,7 +174,7 @@ impl Kind for LinkSet {
             .ok_or_else(unfit)?;
         Ok(Prepared::new(move || {
             let lab = lab.lab();
-            // Applied to the run's settings, which a sweep may have changed.
+            // The run's own settings are changed, because a sweep may have varied them.
             let settings = fault.with_fault(&lab.settings(&fault.link)?, ways);
             Ok(LabDriver::boxed(lab.link_fault(&fault.link, settings)?))
         }))

@@ -1,6 +1,6 @@
-//! `member`: fails a member of an array. Proven by the array's state; ends when a spare is rebuilt and the
-//! array is intact again. At the end of a run the failed member is replaced and the rest of the rebuild runs
-//! at full speed, so that the next run starts with an intact array.
+//! `member`: fails a member of an array. Proven by the array's state; ends once a spare has been rebuilt and the
+//! array is intact again. At the end of a run, the failed member is replaced and the rest of the rebuild runs at full
+//! speed, so that the next run starts with an intact array.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::fault::kind::{
     About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 
-/// A rebuild at full speed must finish in this time.
+/// Maximum time for a rebuild at full speed.
 const REBUILD_MAX: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -35,7 +35,7 @@ pub(super) const INFO: Info = Info {
     example: "target = \"array\"\nmember = 1\nat = \"5s\"",
 };
 
-/// A `[[fault]]` of this kind.
+/// The keys of a `member` fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
@@ -129,7 +129,7 @@ impl Kind for Member {
 
 impl Member {
     /// Why this member of the target's array cannot fail and be replaced, and what to write instead. Arrays are
-    /// recognized from the URL; which of several is meant is checked once they are open.
+    /// recognized from the URL; if there are several, the choice is checked once they are open.
     fn mistake(&self, name: &str, target: &Target) -> Option<(String, String)> {
         let member = self.member;
         let arrays = array::named_in(target.place());
@@ -150,7 +150,8 @@ impl Member {
                 format!("write one of 0 to {last}"),
             ));
         }
-        // Arrays that are still degraded at the end of a run are repaired before the next one.
+        // A RAID 0 that is degraded at the end of a run could not be repaired before the next one, unlike the other
+        // levels.
         (array.level == Level::Raid0).then(|| {
             let what = format!(
                 "member {member} of a RAID 0 cannot fail: without redundancy it cannot be rebuilt at the end of the fault or before the next run"
@@ -171,9 +172,9 @@ struct MemberFault {
     layer: Option<String>,
     member: usize,
     failed: Option<Nanos>,
-    /// Rebuilds that the array had completed before.
+    /// Rebuilds that the array had completed before the fault.
     rebuilds: u64,
-    /// Requests that it had served without a member (degraded) before.
+    /// Requests that it had served without a member (degraded) before the fault.
     degraded: u64,
 }
 
@@ -211,7 +212,7 @@ impl Seen {
         Err(DriverError::unfit(what, advice))
     }
 
-    /// Why an array is not intact after being repaired since `begin`.
+    /// Why an array is not intact, although repairing it started at `begin`.
     fn stays_broken(&self, begin: Nanos) -> DriverError {
         let (state, trouble) = (
             self.state,
@@ -223,7 +224,7 @@ impl Seen {
                 let fits = ((done / 10 * 9) >> 20).max(1);
                 DriverError::unfit(
                     format!(
-                        "the array is {state} after {spent:.0} s, {} of {} rebuilt: {trouble}",
+                        "after {spent:.0} s, the array is {state}, with {} of {} rebuilt: {trouble}",
                         format_size(done),
                         format_size(all)
                     ),
@@ -259,7 +260,7 @@ struct Array<'a> {
     layer: Option<&'a str>,
 }
 
-/// Repairs degraded arrays of a device at full speed, before a run.
+/// Repairs a device's degraded arrays at full speed, before a run.
 pub(crate) fn make_whole(controls: &dyn Controls, lun: u16) -> Result<(), DriverError> {
     let reply = controls.must(&Command::Status { lun })?;
     let Reply::Status { layers } = reply else {
@@ -356,7 +357,7 @@ impl Array<'_> {
                 break Err(seen.stays_broken(begin));
             }
             if seen.state == ArrayState::Degraded {
-                // An error is harmless if a rebuild has already started automatically.
+                // The error doesn't matter if a rebuild has already started automatically.
                 let _ = self.command(|lun, layer| Command::Rebuild { lun, layer });
             }
             std::thread::sleep(LOOK_EVERY);
@@ -397,11 +398,11 @@ impl FaultDriver for MemberFault {
         let seen = self.array().status()?;
         let member = seen.members.get(self.member).copied();
         let word = member.map_or("not there".to_string(), |state| state.to_string());
-        // A completed rebuild also proves the failure, even if it was too quick to be observed.
+        // A completed rebuild proves the failure too, even if it was too quick to be observed.
         let shows = member != Some(MemberState::Good) || seen.rebuilds > self.rebuilds;
         let degraded = seen.degraded.saturating_sub(self.degraded);
         let what = format!(
-            "member {} is {word}, the array {}, {degraded} requests without it",
+            "member {} is {word}, the array {}; {degraded} requests served without it",
             self.member, seen.state
         );
         Ok(shows.then(|| Proof {
@@ -440,7 +441,7 @@ impl FaultDriver for MemberFault {
         let how = match (before.rebuilt, before.last_rebuild) {
             (Some((done, all)), _) => {
                 format!(
-                    "the rest ({} of {}) rebuilt after it",
+                    "the rest ({} of {}) was rebuilt afterwards",
                     format_size(all - done),
                     format_size(all)
                 )
@@ -450,10 +451,11 @@ impl FaultDriver for MemberFault {
             {
                 format!("rebuilt by itself ({})", speed(last))
             }
-            (None, _) => "rebuilt after it".to_string(),
+            (None, _) => "rebuilt afterwards".to_string(),
         };
         let degraded = seen.degraded.saturating_sub(self.degraded);
-        let what = format!("the array is intact: {how}; {degraded} requests without a member");
+        let what =
+            format!("the array is intact: {how}; {degraded} requests served without a member");
         Ok(Proof {
             at,
             seen: Clock::Monotonic.now(),

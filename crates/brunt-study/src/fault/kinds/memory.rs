@@ -1,5 +1,5 @@
-//! `memory`: a separate process allocates and locks memory, so that everything else has less. Filling one to three GiB
-//! takes a second, so `for` counts from the time when all of it is locked.
+//! `memory`: a separate process allocates and locks memory, so that less is left for everything else. Filling one to
+//! three GiB takes a second, so `for` counts from the time when all of the memory is locked.
 
 use brunt_core::Size;
 use brunt_lab::faults::MemoryHog;
@@ -16,11 +16,11 @@ pub(super) const INFO: Info = Info {
     keys: &["memory"],
     on_hosts: true,
     help: "allocates and locks memory",
-    proof: "the kernel's count of locked memory, and later that it is free again",
+    proof: "the kernel's count of locked memory, and later that the memory is free again",
     example: "memory = \"1GiB\"\nat = \"5s\"\nfor = \"5s\"",
 };
 
-/// A `[[fault]]` of this kind.
+/// The keys of a `memory` fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {

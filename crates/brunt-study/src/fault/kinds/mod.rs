@@ -1,5 +1,5 @@
-//! The table of faults: one file and one line here for each kind. Experiment files, their schema, the checks,
-//! the schedule and `docs/faults.md` all use this table.
+//! The table of faults: each kind has a file and a line here. Experiment files, their schema, the checks, the
+//! schedule and `docs/faults.md` all use this table.
 
 mod access;
 mod bridge;
@@ -26,7 +26,7 @@ use super::kind::{Info, Kind};
 
 pub(crate) use member::make_whole;
 
-/// Defines [`FaultKind`] and [`KINDS`] from one line for each kind.
+/// Defines [`FaultKind`] and [`KINDS`] from one line per kind.
 macro_rules! kinds {
     ($($(#[$only:meta])* $module:ident::$config:ident,)*) => {
         /// The settings of one fault, by its kind.
@@ -37,17 +37,17 @@ macro_rules! kinds {
         }
 
         impl FaultKind {
-            /// The interface of its kind.
+            /// The interface of the fault's kind.
             pub fn as_kind(&self) -> &dyn Kind {
                 match self { $($(#[$only])* FaultKind::$config(config) => config,)* }
             }
 
-            /// The same, mutable, to add the content of other files.
+            /// The interface of the fault's kind, mutable so that the content of files can be added.
             pub fn as_kind_mut(&mut self) -> &mut dyn Kind {
                 match self { $($(#[$only])* FaultKind::$config(config) => config,)* }
             }
 
-            /// Its entry in the table.
+            /// The kind's entry in the table.
             pub fn entry(&self) -> &'static KindEntry {
                 match self { $($(#[$only])* FaultKind::$config(_) => &$config,)* }
             }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     /// Names are unique and differ from common keys; every kind has help, declares its keys, and has an example that
-    /// parses, passes its check, and round-trips through text.
+    /// parses, passes its check, and stays the same when written out and read again.
     #[test]
     fn every_kind_has_help_and_a_valid_example() {
         for (index, kind) in KINDS.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! `netem`: the kernel's link emulator on an interface of a host, for machines that no link of a lab reaches.
+//! `netem`: attaches the kernel's link emulator to an interface of a host, for machines that no link of a lab
+//! reaches.
 
 use brunt_lab::faults::Netem as NetemFault;
 use brunt_lab::link::Settings;
@@ -20,14 +21,14 @@ pub(super) const INFO: Info = Info {
     example: "host = \"array\"\nnetem = { delay = \"10ms\", loss = 0.01 }\ninterface = \"eth1\"\nat = \"5s\"\nfor = \"5s\"",
 };
 
-/// A `[[fault]]` of this kind.
+/// The keys of a `netem` fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Netem {
     /// Settings of the kernel's link emulator, with the keys of a link; `interface` selects the
     /// interface.
     pub netem: Box<LinkBack>,
-    /// With `netem`: the interface to which it is attached. It affects packets sent through it.
+    /// With `netem`: the interface to attach it to. The fault affects packets sent through it.
     pub interface: String,
 }
 
@@ -95,7 +96,7 @@ impl Kind for Netem {
     }
 
     fn on_host(&self, _common: &FaultCommon) -> Option<HostFault> {
-        // Numbers, strings and booleans: JSON can represent all of them.
+        // Settings consist of numbers, strings and booleans, so JSON can represent them.
         let settings = serde_json::to_value(self.settings()).unwrap_or_default();
         Some(HostFault::Netem {
             interface: self.interface.clone(),

@@ -1,7 +1,7 @@
 //! `partition`: two hosts of the lab, or two groups of hosts, cannot reach each other over any path,
 //! while all other hosts can.
 //!
-//! The rule: while a host is cut off, nothing is injected or removed whose proof depends on reaching that host.
+//! The rule: while a host is cut off, no fault is injected or removed whose proof depends on reaching that host.
 
 use brunt_lab::LabError;
 use schemars::JsonSchema;
@@ -17,7 +17,7 @@ use crate::fault::kind::{
 };
 use crate::host::HostName;
 
-/// Maximum number of pairs that one fault separates: each is probed in both directions at the same time.
+/// Maximum number of pairs that one fault can separate, because all are probed in both directions at the same time.
 const PAIRS_MAX: usize = 32;
 
 pub(super) const INFO: Info = Info {
@@ -28,7 +28,7 @@ pub(super) const INFO: Info = Info {
     example: "partition = [\"client\", \"server\"]\nat = \"5s\"\nfor = \"2s\"",
 };
 
-/// A `[[fault]]` of this kind.
+/// The keys of a `partition` fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Partition {
@@ -64,7 +64,7 @@ impl PartitionSide {
 }
 
 impl Partition {
-    /// Each host of the first side with each of the second.
+    /// Each host on the first side, paired with each host on the second.
     fn pairs(&self) -> impl Iterator<Item = (&HostName, &HostName)> {
         let [first, second] = &self.partition;
         first
@@ -73,13 +73,14 @@ impl Partition {
             .flat_map(|one| second.names().iter().map(move |other| (one, other)))
     }
 
-    /// Whether it separates these two hosts.
+    /// Whether the fault separates these two hosts.
     pub(super) fn parts(&self, one: &HostName, other: &HostName) -> bool {
         self.pairs()
             .any(|pair| pair == (one, other) || pair == (other, one))
     }
 
-    /// The hosts that send requests to this target and are cut off from its host, and whether these are all.
+    /// The hosts that send requests to this target and are cut off from its host, and whether no other host sends
+    /// requests to it.
     fn cut_off(&self, target: &str, stage: &dyn Stage) -> (Vec<HostName>, bool) {
         let Some(host) = stage.target(target).and_then(|target| target.host.as_ref()) else {
             return (Vec::new(), false);
@@ -109,7 +110,7 @@ impl Partition {
         if other.set.loss.is_some_and(|loss| loss >= 1.0) {
             return Together::refused(
                 format!(
-                    "nothing passes over link {} during that time, with or without the partition",
+                    "nothing passes over link {} while it loses all packets, with or without the partition",
                     other.link
                 ),
                 "end one before the other starts",
@@ -140,11 +141,11 @@ impl Kind for Partition {
         };
         let count = self.pairs().count();
         if !(1..=PAIRS_MAX).contains(&count) {
-            let what = format!("it separates {count} pairs of hosts");
+            let what = format!("the fault separates {count} pairs of hosts");
             return wrong(
                 what,
                 &format!(
-                    "name 1 to {PAIRS_MAX} pairs (hosts of one side times hosts of the other)"
+                    "name 1 to {PAIRS_MAX} pairs (the number of hosts on one side times the number on the other)"
                 ),
             );
         }
@@ -170,8 +171,9 @@ impl Kind for Partition {
             |target: String| Some((self.cut_off(&target, stage).0.into_iter().next()?, target));
         match targets.into_iter().find_map(cut_off) {
             Some((requester, target)) if common.at.is_none() => {
-                let what =
-                    format!("it separates target {target} from {requester} for the whole run");
+                let what = format!(
+                    "the fault separates target {target} from {requester} for the whole run"
+                );
                 Err(Mistake::new("partition", what, "write at = … and for = …"))
             }
             _ => Ok(()),
@@ -182,8 +184,8 @@ impl Kind for Partition {
         if let Some(other) = pair.other_as::<Partition>() {
             let (one, two) = self.pairs().find(|(one, two)| other.parts(one, two))?;
             return Together::refused(
-                format!("the one that ends first would reconnect {one} and {two}"),
-                "make them consecutive, or remove these hosts from one of them",
+                format!("the fault that ends first would reconnect {one} and {two}"),
+                "make the faults consecutive, or remove these hosts from one of them",
             );
         }
         if let Some(other) = pair.other_as::<LinkSet>() {
@@ -212,7 +214,7 @@ impl Kind for Partition {
         if !all {
             let from = HostName::listed(&cut_off);
             return Together::both(format!(
-                "{} affects no request of {from} meanwhile",
+                "during the partition, {} affects no request from {from}",
                 other.storage
             ));
         }
@@ -245,13 +247,13 @@ impl Kind for Partition {
             });
             lab.lab().partition(&first, &second)
         };
-        // Errors of the lab's links are reported before the first run.
+        // Errors in the lab's links are reported before the first run.
         make()?;
         Ok(Prepared::new(move || Ok(LabDriver::boxed(make()?))))
     }
 }
 
-/// The targets on hosts of the lab.
+/// The targets on lab hosts.
 fn lab_targets(stage: &dyn Stage) -> Vec<String> {
     stage
         .target_names()
@@ -264,7 +266,7 @@ fn lab_targets(stage: &dyn Stage) -> Vec<String> {
         .collect()
 }
 
-/// Checks that links connect two hosts; a direct link between them must be able to act on hosts and connections.
+/// Checks that links connect these hosts; a direct link between them must be able to act on hosts and connections.
 pub(super) fn joined(
     key: &'static str,
     one: &HostName,

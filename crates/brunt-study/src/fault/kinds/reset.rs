@@ -30,25 +30,25 @@ pub(super) const INFO: Info = Info {
     example: "target = \"disk\"\nreset = \"server\"\nat = \"5s\"\nfor = \"100ms\"",
 };
 
-/// A `[[fault]]` of this kind.
+/// The keys of a `reset` fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reset {
-    /// Resets TCP connections on behalf of this host of the lab: open connections when they next send data, and
-    /// connections opened while the fault lasts.
+    /// Resets TCP connections on behalf of this host of the lab: connections that are open, when they next send data,
+    /// and connections opened while the fault lasts.
     pub reset: HostName,
-    /// With `reset`: host that receives the resets; default: the peer of the target's connections.
+    /// With `reset`: the host that receives the resets; default: the peer of the target's connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<HostName>,
-    /// With `reset`: only connections with this port at either end; default: the target's port, or without a target
+    /// With `reset`: only connections with this port at either end; default: the target's port or, without a target,
     /// all connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
 
 impl Reset {
-    /// The host on whose behalf connections are reset, and the one that receives the resets, if the
-    /// file is valid.
+    /// The host on whose behalf connections are reset, and the host that receives the resets; `None` if the file is
+    /// invalid.
     pub(super) fn hosts(
         &self,
         common: &FaultCommon,
@@ -72,10 +72,10 @@ impl Reset {
         }
     }
 
-    /// Why the connections to reset are unknown, for a target on `host` or without one.
+    /// Why it is unclear which connections to reset, for a target on `host`, or without a target.
     fn unnamed(&self, common: &FaultCommon, host: Option<&HostName>, stage: &dyn Stage) -> Mistake {
         let Some(host) = host else {
-            let what = "it does not name the connections to reset";
+            let what = "the fault does not name the connections to reset";
             let help = "write target = a target on a host of the lab, or to = the other host";
             return Mistake::new("reset", what, help);
         };
@@ -83,7 +83,7 @@ impl Reset {
         let names = HostName::listed(&stage.requesters(target));
         if self.reset == *host {
             let what = format!(
-                "connections of {target} come from {names}, and only one of them can be reset"
+                "connections of {target} come from {names}, but the fault resets connections of only one of them"
             );
             return Mistake::new("reset", what, format!("write to = one of {names}"));
         }
@@ -148,7 +148,7 @@ impl Kind for Reset {
             return Err(Mistake::new(
                 "reset",
                 what,
-                "write at = … and for = …: it cannot last for the whole run",
+                "write at = … and for = …: the fault cannot last for the whole run",
             ));
         }
         Ok(())
@@ -157,7 +157,7 @@ impl Kind for Reset {
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
         if pair.other_as::<Reset>().is_some() {
             return Together::refused(
-                "hosts do not count which of two faults reset a connection, and a link can run only one at a time",
+                "hosts do not count which of two faults reset a connection, and a link runs only one reset at a time",
                 "make them consecutive",
             );
         }
@@ -179,7 +179,7 @@ impl Kind for Reset {
                 "write to = \"{}\", or another host of the lab",
                 lab.worker()
             );
-            DriverError::unfit("it does not name the connections to reset", advice)
+            DriverError::unfit("the fault does not name the connections to reset", advice)
         };
         let requesters = scene
             .requesters
@@ -195,7 +195,7 @@ impl Kind for Reset {
         };
         let from = self.reset.clone();
         let make = move || lab.lab().tcp_reset(from.as_str(), to.as_str(), ports);
-        // Errors of the lab's links are reported before the first run.
+        // Errors in the lab's links are reported before the first run.
         make()?;
         let listens = role
             .map(|role| role.address().port())
@@ -210,10 +210,10 @@ impl Kind for Reset {
     }
 }
 
-/// The driver of a reset: armed at its time, proven once it has reset a connection.
+/// Drives a reset: armed at its time, proven once it has reset a connection.
 struct ResetFault {
     fault: TcpReset,
-    /// The port of its target, if the file may name another one.
+    /// The port of the fault's target, if the file may name another port.
     listens: Option<u16>,
     /// The hosts' counts at the latest check.
     seen: String,
@@ -249,7 +249,7 @@ impl FaultDriver for ResetFault {
             None => "omit port if it is set".to_string(),
         };
         Some(format!(
-            "a connection must send data during the fault: {port}, or make it last longer (for = \"{longer}\")"
+            "a connection must send data during the fault: {port}, or make the fault last longer (for = \"{longer}\")"
         ))
     }
 

@@ -1,10 +1,9 @@
-//! `storage`: storage faults, written as in a device's `fault=` option. Armed at a layer, proven by the run's
-//! requests that it affects, gone when it is disarmed. It sends no requests itself, because they would
-//! distort the measurement, and a fault that affects no request is irrelevant to it.
+//! `storage`: storage faults, written as in a device's `fault=` option. A storage fault is armed at a layer, proven
+//! by the run's requests that it affects, and gone when it is disarmed. The driver sends no requests itself: they
+//! would distort the measurement, and a fault that affects no request of the run is irrelevant.
 //!
-//! The rule: an armed fault is lost with the target's process. If another fault kills and restarts that
-//! process, it is armed again as soon as the target is back, and must be proven again; its record shows the
-//! gap.
+//! The rule: an armed fault is lost with the target's process. If another fault kills and restarts that process, the
+//! storage fault is armed again as soon as the target is back, and must be proven again; its record shows the gap.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,11 +33,11 @@ pub(super) const INFO: Info = Info {
     example: "target = \"disk\"\nstorage = \"aborted-command,p=0.5\"\nat = \"5s\"\nfor = \"5s\"",
 };
 
-/// A `[[fault]]` of this kind.
+/// The keys of a `storage` fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Storage {
-    /// Storage fault, written as in the `fault=` option of a device: `medium-error,p=0.1,op=read`, `slow:10ms`,
+    /// A storage fault, written as in the `fault=` option of a device: `medium-error,p=0.1,op=read`, `slow:10ms`,
     /// `hang`. If the target's URL has no fault layer, one is added on top.
     pub storage: String,
     /// Name of the layer of the target's device, if it has several of that kind.
@@ -146,21 +145,21 @@ impl Kind for Storage {
     }
 }
 
-/// The refusal of a device's fault whose target is unavailable for its whole duration.
+/// The refusal of a storage fault whose target is unavailable for the fault's whole duration.
 pub(super) fn serves_no_client(pair: &Pair<'_>) -> Option<Together> {
     let away = pair.other.kind.what();
     Together::refused(
         format!(
-            "the target serves no requests for all of that time ({away}), so it could have no effect"
+            "the target serves no requests for all of that time ({away}), so the fault could have no effect"
         ),
-        "make the storage fault start before or end after the fault of the process",
+        "make the storage fault start before the fault of the process, or end after it",
     )
 }
 
 impl Storage {
     /// The combined effect with another fault at the same layer.
     fn at_one_layer(&self, other: &Storage, pair: &Pair<'_>) -> Option<Together> {
-        // Of two faults that match a request, the older one takes precedence.
+        // If two faults match a request, the older one takes precedence.
         let (mine, others) = (pair.my_times(), pair.other_times());
         let ((older, its), (younger, later)) = match mine.begin <= others.begin {
             true => ((self, mine), (other, others)),
@@ -193,7 +192,7 @@ struct StorageFault {
     layer: Option<String>,
     fault: DeviceFault,
     armed: Option<Armed>,
-    /// When it was first armed.
+    /// When the fault was first armed.
     put_at: Option<Nanos>,
     gaps: Vec<FaultGap>,
 }
@@ -201,12 +200,12 @@ struct StorageFault {
 #[derive(Clone, Copy)]
 struct Armed {
     id: u64,
-    /// Which life of the target's process it was armed in.
+    /// The life of the target's process in which the fault was armed.
     life: u32,
     at: Nanos,
     seen: u64,
     shown: bool,
-    /// When the previous one was lost, if it was armed again.
+    /// If the fault has been armed again: when it was last lost.
     lost: Option<Nanos>,
 }
 
@@ -279,7 +278,7 @@ impl StorageFault {
         if state.life == armed.life {
             return Ok(Some(armed));
         }
-        // A fault without a proven effect was never in effect, so there is no gap.
+        // A fault whose effect was never proven was never in effect, so there is no gap.
         let lost = if armed.shown {
             state.last_end
         } else {
@@ -291,7 +290,7 @@ impl StorageFault {
         Ok(self.armed.filter(|now| now.life != armed.life))
     }
 
-    /// The requests affected since it was armed, if the process can be queried now.
+    /// The number of requests affected since the fault was armed, if the process can be queried now.
     fn counts(&mut self) -> Result<Option<(Armed, u64)>, DriverError> {
         let Some(mut armed) = self.present()? else {
             return Ok(None);
@@ -353,7 +352,7 @@ impl FaultDriver for StorageFault {
     }
 
     fn tend(&mut self) -> Result<(), DriverError> {
-        // In an unchanged life nothing can have changed, so the target isn't queried.
+        // Within one life of the process nothing can have changed, so the target isn't queried.
         let Some(Armed { life, shown, .. }) = self.armed else {
             return Ok(());
         };
@@ -460,9 +459,10 @@ impl StorageFault {
         }
     }
 
-    /// Checks that the target no longer lists the fault; `state` is that of its process before the fault was disarmed.
+    /// Checks that the target no longer lists the fault; `state` is that of the target's process before the fault was
+    /// disarmed.
     fn check_disarmed(&self, id: u64, state: ProcessState) -> Result<(), DriverError> {
-        // Proof from outside: the fault's number is no longer known.
+        // This proves it from outside: the target no longer knows the fault's number.
         let command = Command::Look {
             lun: self.lun,
             layer: self.layer.clone(),
@@ -492,11 +492,11 @@ impl Drop for StorageFault {
     }
 }
 
-/// Expected number of hits for advice: with this many, a fault misses every request once in 10^5 times.
+/// Number of affected requests to expect with the advice: with this many, none is affected in one of 10^5 cases.
 const EXPECTED: f64 = 11.5;
 
-/// What to write so that the fault affects a request, if it affected none of the `seen` requests that it matched in
-/// this time.
+/// What to write so that the fault affects a request, if it affected none of the `seen` requests that it matched
+/// during the time `looked`.
 fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
     let share = |least: f64| (least.min(1.0) * 1000.0).ceil() / 1000.0;
     let longer = rounded((looked * 2).max(Duration::from_millis(100)));
@@ -504,7 +504,7 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
         (FaultEffect::Flaky { up, .. }, 0) if up >= looked => {
             let time = rounded(looked / 4);
             return format!(
-                "it was up during all of that time; write flaky:{time}/{time}, or for = \"{}\"",
+                "the device was up for all of that time; write flaky:{time}/{time}, or for = \"{}\"",
                 rounded(up * 2)
             );
         }
@@ -515,7 +515,7 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
             );
         }
         (FaultEffect::Torn { blocks: 2.. }, 0) => {
-            return "no write was longer; write torn:1, or a larger block_size for the workload"
+            return "no write was longer than that; write torn:1, or a larger block_size for the workload"
                 .to_string();
         }
         (_, 1..) if fault.probability < 1.0 => {
@@ -526,7 +526,7 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
             );
         }
         (_, 1..) if fault.every > seen => return format!("write every={}", (seen / 5).max(1)),
-        (_, 1..) => return format!("make it last longer (for = \"{longer}\")"),
+        (_, 1..) => return format!("make the fault last longer (for = \"{longer}\")"),
         _ => {}
     }
     let writes_only = matches!(
@@ -561,7 +561,9 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
         () if only(Op::Unmap) => {
             "no request was a trim; write trim = 0.1 for the workload".to_string()
         }
-        () => format!("no matching request was sent; make it last longer (for = \"{longer}\")"),
+        () => {
+            format!("no matching request was sent; make the fault last longer (for = \"{longer}\")")
+        }
     }
 }
 
@@ -569,7 +571,7 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// The suggested fault would have affected the requests that were made.
+    /// The suggested fault would have affected the requests that were sent.
     #[test]
     fn advice_names_a_setting_and_a_value() {
         let check = |words: &str, seen: u64, expected: &str| {

@@ -1,4 +1,4 @@
-//! A kind for tests: it needs only this file and one line of the table.
+//! A kind of fault for tests: it needs only this file and one line in the table.
 
 use brunt_core::{Clock, Nanos};
 use brunt_lab::Proof;
@@ -16,13 +16,13 @@ pub(super) const INFO: Info = Info {
     example: "test_only = true\nat = \"5s\"\nfor = \"5s\"",
 };
 
-/// A `[[fault]]` of this kind.
+/// The keys of a fault of this kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TestOnly {
     /// Selects this kind.
     pub test_only: bool,
-    /// Whether it shows an effect.
+    /// Whether the fault shows an effect.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hidden: bool,
 }

@@ -4,7 +4,7 @@ use super::{again, load, run};
 use crate::experiment::Experiment;
 use crate::fault::FaultEntry;
 
-/// An experiment whose runs last ten seconds, with this seed and these keys of its only fault.
+/// An experiment whose runs last ten seconds, with this seed, and with these keys for its only fault.
 fn text(seed: u64, keys: &str) -> String {
     format!(
         "name = \"x\"\nseed = {seed}\n[targets.disk]\nurl = \"memory:1MiB\"\n[workloads.load]\n\
@@ -32,7 +32,7 @@ fn a_file_has_one_fault_and_the_experiment_each_occurrence() {
         assert_eq!(times(&experiment), expected, "{keys}");
         let labels: Vec<String> = experiment.fault.iter().map(FaultEntry::label).collect();
         assert_eq!(labels[0], format!("slow (1 of {})", expected.len()));
-        // Written out, it is one fault again, with the same occurrences.
+        // Written out, the experiment has a single fault again, with the same occurrences.
         let written = experiment.written_out();
         assert_eq!(written.matches("[[fault]]").count(), 1, "{written}");
         let again = Experiment::parse("x.toml", &written).unwrap();
@@ -118,14 +118,14 @@ fn wrong_keys_are_reported_where_they_are_written() {
         2,
         "does not occur in a run of 10s",
     );
-    // Two intermittent faults that can't overlap do so in one of their occurrences.
+    // Two intermittent faults that can't be combined overlap in one of their occurrences.
     let member = "at = \"1s\"\nperiod = \"2s\"\nfor = \"1s\"\n[[fault]]\ntarget = \"disk\"\nstorage = \"busy\"\n";
     let both = format!("{member}at = [\"500ms\", \"5500ms\"]\nfor = \"200ms\"");
     check(&both, 6, "cannot be combined with fault 1");
 }
 
-/// Each occurrence is injected, proven and removed by itself, after the one before; all have their costs, separately
-/// and together.
+/// Each occurrence is injected, proven and removed by itself, after the previous one; costs are computed for each
+/// occurrence and for all together.
 #[test]
 fn each_occurrence_is_proven_and_judged() {
     let (summary, records, slower) = again(|slower| {
@@ -142,7 +142,7 @@ fn each_occurrence_is_proven_and_judged() {
         Ok((ran.summary()?, records, f64::from(slower)))
     });
     assert!(summary.complete, "{:?}", summary.trouble);
-    // Two runs, three occurrences each, each reported when in effect and when gone.
+    // Two runs with three occurrences, each reported when in effect and when gone.
     assert_eq!(records.len(), 12);
     let point = &summary.points[0];
     for run in &point.runs {
@@ -167,7 +167,7 @@ fn each_occurrence_is_proven_and_judged() {
     );
     let share = total.time_share.unwrap().mean;
     assert!((0.2..0.5).contains(&share), "{share}");
-    // 5.1 ms instead of 100 us.
+    // Requests take 5.1 ms instead of 100 us.
     assert!(total.drop.unwrap().mean > 0.5, "{total:?}");
     let table = crate::study::table(&summary).join("\n");
     for wanted in [

@@ -25,7 +25,7 @@ struct Told {
     requests: Vec<RequestRecord>,
 }
 
-/// Records events; raises `stop` when a fault has begun.
+/// Records events, and sets `stop` when a fault has begun.
 struct Watch(Arc<Mutex<Told>>, Option<Arc<AtomicBool>>);
 
 impl Observer for Watch {
@@ -52,12 +52,12 @@ impl Observer for Watch {
 struct Ran {
     result: Result<Summary, StudyError>,
     records: Vec<FaultRecord>,
-    /// The recorded requests, if the load records them.
+    /// The recorded requests; empty if the load records none.
     requests: Vec<RequestRecord>,
     backend: Arc<dyn Backend>,
 }
 
-/// Runs an experiment with one target and these faults; `stop` ends it when the first fault shows.
+/// Runs an experiment with one target and these faults; with `stop`, ends it when the first fault shows an effect.
 fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     let text = format!(
         "name = \"{name}\"\nrepetitions = 2\n[targets.disk]\nurl = \"{url}\"\n[workloads.load]\n{workload}\n{faults}"
@@ -96,7 +96,7 @@ fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     }
 }
 
-/// Retries an attempt with all times once, twice, up to sixteen times as long, until it succeeds: on a busy machine, a
+/// Repeats an attempt with all times multiplied by 1, 2 and so on up to 16 until it succeeds: on a busy machine, a
 /// fault may be injected too late to affect any request, and figures are distorted.
 fn again<T>(mut attempt: impl FnMut(u32) -> Result<T, String>) -> T {
     let mut instead = String::new();
@@ -109,7 +109,7 @@ fn again<T>(mut attempt: impl FnMut(u32) -> Result<T, String>) -> T {
     panic!("{instead}")
 }
 
-/// The result of an attempt of [`again`]: what was seen, if it is as expected.
+/// The result of an attempt in [`again`]: what was seen, if it is as expected.
 fn meant<T: std::fmt::Debug>(seen: T, is_meant: impl Fn(&T) -> bool) -> Result<T, String> {
     if is_meant(&seen) {
         Ok(seen)
@@ -128,8 +128,8 @@ impl Ran {
         })
     }
 
-    /// Requests that were sent after a fault had shown and completed before it was removed, however late either was:
-    /// the fault was in effect for their whole duration.
+    /// The requests that were sent after a fault had shown its effect and completed before it was removed, so it was
+    /// in effect for their whole duration, however late it was injected or removed.
     fn during_faults(&self) -> Vec<RequestRecord> {
         let is_during = |request: &&RequestRecord| {
             let within = |fault: &FaultRecord| {
@@ -161,7 +161,7 @@ fn load(slower: u32) -> String {
     )
 }
 
-/// The same load, with each request recorded.
+/// The keys of [`load`], with each request recorded.
 fn recorded(slower: u32) -> String {
     format!("record_requests = true\n{}", load(slower))
 }
@@ -177,8 +177,8 @@ fn transient_fault(slower: u32) -> String {
     timed("aborted-command,p=0.5", 400 * slower, 300 * slower) + "name = \"burst\"\n"
 }
 
-/// A transient fault is in effect only in its time, is reported twice, is in the summary with its cost, and leaves
-/// nothing behind.
+/// A transient fault is in effect only during its time, is reported twice, is in the summary with its cost, and
+/// leaves nothing behind.
 #[test]
 fn a_transient_fault_acts_only_in_its_time() {
     let (summary, records, slower) = again(|slower| {
@@ -193,7 +193,7 @@ fn a_transient_fault_acts_only_in_its_time() {
         ran.nothing_is_left();
         let during = ran.during_faults();
         let records = std::mem::take(&mut ran.records);
-        // Enough requests to distinguish half from none and from all.
+        // Enough requests to distinguish half of them from none and from all.
         let summary = meant(ran.summary()?, |_| during.len() >= 50)?;
         let failed = during
             .iter()
@@ -241,7 +241,7 @@ fn a_transient_fault_acts_only_in_its_time() {
     );
 }
 
-/// Requests that complete during the fault take the requested additional time, and their cost is reported.
+/// Requests that complete during the fault take the requested additional time, and the cost of the fault is reported.
 #[test]
 fn slow_requests_take_the_added_time() {
     let summary = again(|slower| {
@@ -258,12 +258,12 @@ fn slow_requests_take_the_added_time() {
             let took = request.completed.unwrap().since(request.sent.unwrap());
             assert!(took >= Duration::from_millis(5), "{took:?}");
         }
-        // The cost itself is tested where it is computed, with undisturbed figures.
+        // The cost itself is tested in the code that computes it, with undisturbed figures.
         meant(ran.summary()?, |summary| {
             let repeats_last_written = |run: &RunSummary| {
                 let cost = run.faults[0].cost.as_ref()?;
                 let factors = cost.response_mean?.factor.and(cost.response_p99?.factor);
-                // Unknown if it is unclear when the figures recovered.
+                // The excess wait is unknown if it is unclear when the figures recovered.
                 factors.and(cost.excess_wait_s)
             };
             !during.is_empty()
@@ -326,9 +326,9 @@ fn a_sticky_fault_affects_every_request() {
     }
 }
 
-/// Processor time is taken during a run as requested, proven by the time actually taken, and given back; if the machine
-/// lacks the resources, the experiment fails with advice. A separate process takes memory, so that is tested with the
-/// whole program.
+/// CPU time is taken during a run as requested, is proven by the time actually taken, and is given back; if the
+/// machine lacks the resources, the experiment fails with advice. Memory is taken by a separate process, so it is
+/// tested with the whole program.
 #[test]
 fn the_controller_in_trouble() {
     let load = "interval = \"50ms\"\nstop = { time = \"2s\" }";
@@ -347,7 +347,7 @@ fn the_controller_in_trouble() {
     );
     let summary = match ran.result {
         Ok(summary) => summary,
-        // Other processes' real-time work fills the core.
+        // The core is fully used by other processes' real-time work.
         Err(error) => {
             let text = error.to_string();
             let wanted = [
@@ -433,7 +433,7 @@ fn what_does_not_show_fails() {
                 .to_string();
             // On a busy machine, the fault may also be too late for its run.
             assert!(
-                text.contains(wanted) || text.contains("ended before it started"),
+                text.contains(wanted) || text.contains("before the fault started"),
                 "{name}: {text}"
             );
             meant(text, |text| text.contains(wanted))
@@ -471,13 +471,13 @@ fn what_does_not_show_fails() {
         "late",
         "stop = { requests = 10 }",
         &late,
-        "ended before it started",
+        "before the fault started",
     );
     let sticky = |_| "[[fault]]\ntarget = \"disk\"\nstorage = \"drop\"".to_string();
     check("sticky", reads, &sticky, "had no visible effect");
 }
 
-/// An experiment that is interrupted during a fault reports that, and removes the fault.
+/// An experiment that is interrupted during a fault says so, and removes the fault.
 #[test]
 fn an_interrupted_experiment_removes_and_reports_its_fault() {
     let (summary, records) = again(|slower| {
@@ -496,7 +496,7 @@ fn an_interrupted_experiment_removes_and_reports_its_fault() {
     assert!(records[1].end.is_some());
 }
 
-/// An unknown or ambiguous layer is a mistake, reported with a solution.
+/// An unknown or ambiguous layer is a mistake; the message says what would be correct.
 #[test]
 fn layers_are_found() {
     let check = |url: &str, layer: &str, wanted: Option<&str>| {
@@ -540,8 +540,8 @@ fn layers_are_found() {
     check("null:1MiB", "layer = \"b\"", Some("?fault=off"));
 }
 
-/// A member fails under load and the array reports it. The rebuild or the end of the run ends the fault, and the next
-/// run begins with an intact array.
+/// A member fails under load, and the array reports it. The rebuild or the end of the run ends the fault, and the
+/// next run begins with an intact array.
 #[test]
 fn failed_members_are_replaced_and_rebuilt() {
     let member = "[memory:4MiB]";
@@ -596,7 +596,7 @@ fn failed_members_are_replaced_and_rebuilt() {
 }
 
 /// If the array's level tolerates it, a second member that fails while the first is missing is a separate fault; both
-/// end when the array is intact.
+/// faults end when the array is intact.
 #[test]
 fn two_members_fail() {
     let member = "[memory:2MiB]";
@@ -657,8 +657,8 @@ fn every_run_begins_whole() {
     );
 }
 
-/// A kind that consists of one file and one line of the table works everywhere: it is read, injected, proven, recorded
-/// and removed; and it invalidates its run if it shows no effect.
+/// A kind that consists of one file and one line in the table works everywhere: its fault is read, injected, proven,
+/// recorded and removed, and invalidates its run if it shows no effect.
 #[test]
 fn a_kind_of_a_file_and_a_line() {
     let attempt = |name: &str, more: &str, slower: u32| {
@@ -692,7 +692,7 @@ fn a_kind_of_a_file_and_a_line() {
             panic!("{error}")
         };
         assert_eq!(source.reason, VoidReason::FaultUnseen, "{error}");
-        // A busy machine may be too late for it.
+        // On a busy machine, the fault may also be too late for its run.
         meant(error.to_string(), |text| {
             text.contains("fault 'told': it had no visible effect: nothing")
         })

@@ -1,9 +1,9 @@
-//! Each storage fault in an experiment: requests experience the effect and the run records it; if no request can, the
-//! run is invalid.
+//! Each storage fault in an experiment: requests experience its effect and the run records it; if it can affect no
+//! request, the run is invalid.
 
 use super::*;
 
-/// A run in which the fault lasts from 100 to 300 ms, at the first attempt.
+/// The keys of a load for a run in which the fault lasts, in the first attempt, from 100 to 300 ms.
 fn load(more: &str, slower: u32) -> String {
     format!(
         "{more}\ninterval = \"20ms\"\nstop = {{ time = \"{}ms\" }}",

@@ -1,9 +1,9 @@
-//! The life of a fault in a run, on a separate thread: injected at its time, proven, maintained, removed and proven
-//! gone. The schedule starts a thread for each fault of a run, with an actor for each of its occurrences, and joins it
-//! at the run's end.
+//! The life of a fault during a run, on a separate thread: it is injected at its time, proven, maintained, removed
+//! and proven gone. The schedule starts a thread for each fault of a run, with an actor for each of its occurrences,
+//! and joins it at the run's end.
 //!
-//! The rule: a fault that could not be proven is a failure, whatever the reason; the schedule, which knows
-//! how the run ended, decides whether it invalidates the run. A failure that invalidates it however it ends also ends it.
+//! The rule: a fault that could not be proven is a failure, whatever the reason; the schedule, which knows how the
+//! run ended, decides whether it invalidates the run. A failure that invalidates the run in any case also ends it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +18,9 @@ use crate::fault::{DriverError, FaultDriver, FaultEntry};
 use crate::observe::{Event, FaultRecord, Hub};
 use crate::rounded::rounded;
 
-/// Interval between checks for a fault that isn't in effect yet.
+/// Interval between checks whether an injected fault is in effect.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Interval between checks for a fault that ends early.
+/// Interval between checks whether a fault has ended early.
 const OVER_POLL: Duration = Duration::from_millis(20);
 
 /// Shortest time that advice suggests.
@@ -36,11 +36,11 @@ pub(super) enum Signal {
 
 /// Why a fault was not in effect as intended.
 pub(super) enum Failure {
-    /// It showed no effect. Not an error if the run was cut short.
+    /// The fault showed no effect. This is not an error if the run was cut short.
     Unseen(Absent),
-    /// It could not be injected or maintained.
+    /// The fault could not be injected or maintained.
     Refused(DriverError),
-    /// It could not be removed.
+    /// The fault could not be removed.
     Left(DriverError),
 }
 
@@ -59,21 +59,22 @@ pub(crate) enum Absent {
     #[error("the run did not start; the run is invalid")]
     NotStarted,
     #[error(
-        "the run ended before it started, after {}; write at = \"{}\", or make the run longer (stop = {{ time = \"{}\" }}); \
-         the run is invalid",
+        "the run ended after {}, before the fault started; write at = \"{}\", or make the run longer \
+         (stop = {{ time = \"{}\" }}); the run is invalid",
         rounded(*.lasted),
         rounded(*.lasted / 2),
         rounded(*.begin * 2)
     )]
     TooLate { lasted: Duration, begin: Duration },
     #[error(
-        "the run ended before it took effect; make the run last {0} (stop = {{ time = \"{0}\" }}); the run is invalid",
+        "the run ended before the fault took effect; make the run last {0} (stop = {{ time = \"{0}\" \
+         }}); the run is invalid",
         rounded(*.there * 2)
     )]
     AfterRun { there: Duration },
     #[error(
-        "it could not be injected: its target was not running; make it last longer than that (for = \"{}\"); \
-         the run is invalid",
+        "it could not be injected: its target was not running; make the fault last longer than that \
+         (for = \"{}\"); the run is invalid",
         longer(*.lasts)
     )]
     TargetAway { lasts: Duration },
@@ -97,15 +98,15 @@ impl Absent {
 pub(super) struct Ended {
     /// Its index in the experiment's list, from 0.
     pub index: u32,
-    /// Its record, if it was in effect.
+    /// Its record, if the fault was in effect.
     pub record: Option<FaultRecord>,
     /// Whether everything went as intended.
     pub result: Result<(), Failure>,
-    /// It failed during the run, which it ended.
+    /// Whether its failure ended the run.
     pub ended_run: bool,
 }
 
-/// The actor of an occurrence; see the module.
+/// The actor for an occurrence of a fault.
 struct Actor<'a> {
     index: u32,
     entry: FaultEntry,
@@ -114,7 +115,7 @@ struct Actor<'a> {
     signals: &'a mut Signals,
 }
 
-/// An occurrence of a fault in a run: the only one of most faults.
+/// An occurrence of a fault in a run; most faults have only one.
 pub(super) struct PlannedOccurrence {
     /// Its index in the experiment's list, from 0.
     pub index: u32,
@@ -122,9 +123,9 @@ pub(super) struct PlannedOccurrence {
     pub driver: Box<dyn FaultDriver>,
 }
 
-/// Follows the run through the occurrences of a fault, in their order, until one fails. Each begins after the previous
-/// one is proven to be gone. Signals `ready` once a sticky fault is in effect, and sets `failed` if a failure invalidates
-/// the run before its end.
+/// Accompanies the run through the occurrences of a fault, in their order, until one fails. Each occurrence begins
+/// after the previous one is proven to be gone. Signals `ready` once a sticky fault is in effect, and sets `failed`
+/// if a failure invalidates the run before its end.
 pub(super) fn follow(
     occurrences: Vec<PlannedOccurrence>,
     hub: &Hub,
@@ -148,7 +149,7 @@ pub(super) fn follow(
         };
         let mut last = actor.run(ready);
         let failure = last.result.as_ref().err().map(Failure::reason);
-        // Without a lost host, the run may go on.
+        // If the reason is a lost host, the run may go on without it.
         last.ended_run =
             !signals.is_over() && failure.is_some_and(|reason| reason.weight() == VoidWeight::Void);
         if last.ended_run {
@@ -165,9 +166,9 @@ pub(super) fn follow(
 /// Receives the schedule's messages about the run, and waits for them.
 pub(super) struct Signals {
     inbox: Receiver<Signal>,
-    /// When measuring begins; `None` if no such message has arrived.
+    /// When measuring begins; `None` until the message about it has arrived.
     start: Option<Nanos>,
-    /// When the run ended; `None` if no such message has arrived.
+    /// When the run ended; `None` until the message about it has arrived.
     over: Option<Nanos>,
 }
 
@@ -180,7 +181,7 @@ impl Signals {
         }
     }
 
-    /// When measuring begins; `None` if the run ends before that.
+    /// Returns when measuring begins; `None` if the run ends before that.
     fn start(&mut self) -> Option<Nanos> {
         if self.start.is_some() {
             return self.start;
@@ -201,7 +202,7 @@ impl Signals {
         }
     }
 
-    /// Whether the run was over at that time, which must be in the past.
+    /// Whether the run was already over at that time, which must be in the past.
     fn over_at(&mut self, time: Nanos) -> bool {
         self.is_over() && self.over.is_some_and(|over| over <= time)
     }
@@ -249,7 +250,7 @@ impl Actor<'_> {
         }
     }
 
-    /// The record of a fault that was in effect, and whether it was removed; or why it was not in effect.
+    /// Returns the record of a fault that was in effect, and whether it was removed; or why it was not in effect.
     fn follow(
         &mut self,
         ready: &SyncSender<()>,
@@ -278,7 +279,7 @@ impl Actor<'_> {
             ),
             false => (until, shown.at),
         };
-        // Injecting a fault of the lab can take so long that the run's requests are over.
+        // Injecting a fault of the lab can take so long that the run's requests are already over.
         if self.signals.over_at(there) {
             let _ = self.driver.take_away();
             return Err(Failure::Unseen(Absent::AfterRun {
@@ -298,7 +299,7 @@ impl Actor<'_> {
         Ok((record, gone.map(drop)))
     }
 
-    /// Injects the fault unless it is injected already, and waits until it shows an effect.
+    /// Injects the fault, unless that has happened already, and waits until it shows an effect.
     fn shown(
         &mut self,
         mut put_at: Option<Nanos>,
@@ -333,7 +334,7 @@ impl Actor<'_> {
                     Clock::Monotonic.now().since(put_at),
                 );
                 let advice = self.driver.advice(looked).unwrap_or_else(|| {
-                    format!("make it last longer (for = \"{}\")", longer(looked))
+                    format!("make the fault last longer (for = \"{}\")", longer(looked))
                 });
                 let _ = self.driver.take_away();
                 return Err(Failure::Unseen(Absent::Unseen { seen, advice }));
@@ -364,7 +365,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// The failure of a run that ended before the fault's time.
+    /// The failure if a run ended before the fault's start.
     fn too_short_for(&self, start: Nanos, begin: Duration) -> Failure {
         let lasted = self
             .signals
@@ -392,12 +393,12 @@ impl Actor<'_> {
     }
 }
 
-/// The time to suggest if this one was too short.
+/// The time to suggest if the actual time was too short.
 fn longer(time: Duration) -> Span {
     rounded((time * 2).max(LONGER_LEAST))
 }
 
-/// When to give up on a fault that shows no effect. If a busy machine injected it late, it still gets its full
+/// When to stop waiting for the effect of a fault. If a busy machine injected it late, it still gets its full
 /// duration; its record shows when it was in effect.
 fn given_up_at(until: Nanos, put_at: Option<Nanos>, lasts: Option<Duration>) -> Nanos {
     match (put_at, lasts) {

@@ -2,8 +2,8 @@
 //! removes it and proves that it is gone. This is the last hook of a [`crate::study::Study`].
 //!
 //! The rule: a fault that could not be proven invalidates the run, whatever the reason: a measurement of a fault that
-//! was not in effect is worse than none. Such a run ends as soon as that is known. Whatever ends a run also ends its
-//! faults.
+//! was not in effect is worse than no measurement. Such a run ends as soon as that is known. Whatever ends a run also
+//! ends its faults.
 
 mod actor;
 mod remote;
@@ -36,57 +36,57 @@ use brunt_result::recurring::FaultOccurrence;
 use brunt_result::summary::{FaultSummary, RunSummary};
 use brunt_result::void::VoidReason;
 
-/// A fault's thread, and the channel to it.
+/// The channel to a fault's thread, and the thread.
 type Running = (SyncSender<Signal>, JoinHandle<Vec<Ended>>);
 
-/// A fault that is impossible in every run of the experiment.
+/// Why a fault cannot be injected in any run of the experiment.
 #[derive(Debug, thiserror::Error)]
 #[error("fault '{fault}': {source}")]
 pub struct ScheduleError {
-    /// Its name in reports.
+    /// The fault's name in reports.
     pub fault: String,
     /// The reason.
     pub source: DriverError,
 }
 
-/// One fault of the schedule.
+/// A fault in the schedule.
 struct Line {
     /// Its occurrences in a run, each with its index in the experiment's list.
     occurrences: Vec<(u32, FaultEntry)>,
-    /// Indexes of the experiment's points against its target.
+    /// Indexes of the experiment's points into which the fault is injected.
     points: Vec<u32>,
     prepared: Prepared,
 }
 
 impl Line {
-    /// Its name in reports.
+    /// The fault's name in reports.
     fn name(&self) -> String {
         let first = self.occurrences.first();
         first.map_or(String::new(), |(_, entry)| entry.name())
     }
 }
 
-/// The faults of an experiment. See the module.
+/// The hook that injects an experiment's faults.
 pub struct FaultSchedule {
     lines: Vec<Line>,
     /// The threads of the current run, each with the index of its line.
     threads: Vec<(usize, Running)>,
     /// Set when a fault has invalidated the current run before its end.
     failed: Arc<AtomicBool>,
-    /// The current run's.
+    /// The intervals of the current run.
     series: Series,
     /// The records of the last run.
     records: Vec<FaultRecord>,
 }
 
 impl FaultSchedule {
-    /// Finds the objects that the experiment's faults affect. `roles` are the targets that it serves, `services` the
-    /// programs that it started, `lab` its hosts and links, `fleet` the other hosts, which must be connected. A device
-    /// of this process gets a fault layer if storage faults need one.
+    /// Finds the objects that the experiment's faults affect. `roles` are the targets that the experiment serves,
+    /// `services` the programs that it started, `lab` its hosts and links, and `fleet` the other hosts, which must be
+    /// connected. A device of this process gets a fault layer if storage faults need one.
     ///
     /// # Errors
-    /// An object that a fault should affect doesn't exist; for example, the fault names an unknown layer, or
-    /// doesn't select one of several.
+    /// An object that a fault should affect doesn't exist; or, for example, the fault names an unknown layer, or
+    /// doesn't say which of several layers it affects.
     pub fn new(
         experiment: &Experiment,
         targets: &mut BTreeMap<String, Arc<dyn Backend>>,
@@ -165,7 +165,7 @@ impl FaultSchedule {
                     .iter()
                     .find(|(index, _)| *index == ended.index);
                 let what = entry.map_or(String::new(), |(_, entry)| entry.label());
-                // The failure that ended the run counts although it is incomplete.
+                // The failure that ended the run counts, although that run is not complete.
                 let complete = complete || ended.ended_run;
                 first = first.and(judged(ended.result, &format!("fault '{what}'"), complete));
                 self.records.extend(ended.record);

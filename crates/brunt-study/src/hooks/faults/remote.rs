@@ -1,5 +1,5 @@
-//! The fault driver for another host: its agent injects the fault, proves it and removes it; times
-//! are converted to our clock.
+//! The driver for faults on other hosts: the host's agent injects the fault, proves it and removes it; times are
+//! converted to our clock.
 //!
 //! The rule: a fault that an agent could not prove is not in effect. An agent that loses its connection to the
 //! controller removes the fault itself.
@@ -14,18 +14,18 @@ use brunt_protocol::HostFault;
 use crate::fault::{DriverError, FaultDriver, FaultEntry, Prepared};
 use crate::host::HostName;
 
-/// The driver; see the module.
+/// The driver of a fault on another host.
 struct RemoteFault {
     fleet: Arc<Fleet>,
     host: HostName,
     what: HostFault,
-    /// Its effect, as text.
+    /// The fault's effect, as text.
     said: String,
-    /// Its number and proof, once it is in effect.
+    /// The fault's number and proof, once it is in effect.
     there: Option<(u32, Proof)>,
 }
 
-/// Prepares a fault on another host, which has an agent of this fleet.
+/// Prepares a fault on another host, which must have an agent in this fleet.
 pub(super) fn prepare(
     entry: &FaultEntry,
     fleet: Option<&Arc<Fleet>>,
@@ -36,8 +36,9 @@ pub(super) fn prepare(
     ) else {
         unreachable!("the check of the file refuses faults that are not for other hosts")
     };
-    let fleet = fleet
-        .ok_or_else(|| DriverError::unfit(format!("host {host} was not reached"), "see [hosts]"))?;
+    let fleet = fleet.ok_or_else(|| {
+        DriverError::unfit(format!("host {host} is not connected"), "see [hosts]")
+    })?;
     let (fleet, host, said) = (
         Arc::clone(fleet),
         host.clone(),
@@ -84,7 +85,7 @@ impl FaultDriver for RemoteFault {
 impl Drop for RemoteFault {
     fn drop(&mut self) {
         if let Some((number, _)) = self.there.take() {
-            // Nothing depends on the result any more; if the host is lost, its agent removes the fault.
+            // The result no longer matters; if the host is lost, its agent removes the fault.
             let _: Result<Proof, FaultEnd> = self.fleet.remove_fault(self.host.as_str(), number);
         }
     }

@@ -1,7 +1,7 @@
-//! The series of a run's intervals from which [`brunt_result::degradation`] computes the effects of its
+//! The sequence of a run's intervals from which [`brunt_result::degradation`] computes the effects of the run's
 //! faults, collected by the schedule during the run.
 //!
-//! The rule: an interval takes at most a few hundred bytes, because all of them stay in memory until the faults of
+//! The rule: an interval takes at most a few hundred bytes, because all intervals stay in memory until the faults of
 //! every run of a point have been judged together.
 
 use brunt_core::Nanos;
@@ -12,18 +12,18 @@ use brunt_result::degradation::{IntervalFigures, IntervalTimes, WaitingFigures};
 /// The intervals of one run, in order.
 #[derive(Default)]
 pub(super) struct Series {
-    /// Start and end of each, and its figures; their times are filled in later.
+    /// The start, the end and the figures of each interval; the times in the figures are filled in later.
     intervals: Vec<(Nanos, Nanos, IntervalFigures)>,
 }
 
 impl Series {
-    /// Adds an interval. Called once per interval by the collecting thread.
+    /// Adds an interval. Called by the collecting thread, once per interval.
     pub fn push(&mut self, interval: &Interval) {
         self.intervals
             .push((interval.start, interval.end, stretch(interval)));
     }
 
-    /// The intervals with times from the start of measuring, which is known only after the run.
+    /// The intervals with times counted from the start of measuring, which is known only after the run.
     pub fn of(self, outcome: &Outcome) -> Vec<IntervalFigures> {
         let seconds = |at: Nanos| (at.0 as f64 - outcome.start.0 as f64) / 1e9;
         let timed = |(start, end, stretch): (Nanos, Nanos, IntervalFigures)| IntervalFigures {
@@ -35,10 +35,10 @@ impl Series {
     }
 }
 
-/// The figures from which degradation is computed.
+/// The figures from which the degradation is computed.
 fn stretch(interval: &Interval) -> IntervalFigures {
     let figures = &interval.figures;
-    // Copy the histograms (two thirds of a megabyte) only if there are several kinds.
+    // Copy the histograms (two thirds of a megabyte) only if there are several kinds of operations.
     let together;
     let mut done = figures
         .ops()
@@ -80,7 +80,7 @@ mod tests {
     const STALL: (u64, u64) = (2_000_000_000, 3_000_000_000);
     const SERVICE: u64 = 4_000_000;
 
-    /// The intervals of requests, given when each is due and when it completes.
+    /// The intervals of requests, given the times when each request is due and completes.
     fn series(requests: &[(u64, u64)]) -> Vec<IntervalFigures> {
         let mut series = Series::default();
         for index in 0..INTERVALS {
@@ -118,8 +118,8 @@ mod tests {
         }
     }
 
-    /// Requests of a closed loop with `depth` slots, of which all but `alive` stop completing
-    /// during the stall.
+    /// Requests of a closed loop with `depth` slots; during the stall, requests stop completing in all slots but
+    /// `alive`.
     fn closed(depth: usize, alive: usize) -> Vec<(u64, u64)> {
         let slot = |slot: usize| {
             let next = move |due: &u64| match slot < alive {
@@ -139,8 +139,9 @@ mod tests {
         due.map(|due| (due, done(due))).collect()
     }
 
-    /// Mean, 99th percentile and maximum in microseconds, and the number of requests waiting at the end: of all
-    /// requests that completed in the period or were due by its end; those still waiting count with their age then.
+    /// Mean, 99th percentile and maximum in microseconds over all requests that completed in the period or were due
+    /// by its end (those still waiting count with their age at that time), and the number of requests waiting at the
+    /// end.
     fn truth(requests: &[(u64, u64)], (from, to): (u64, u64)) -> (f64, f64, f64, u64) {
         let there = requests
             .iter()
@@ -190,7 +191,7 @@ mod tests {
                 waiting as f64,
                 share,
             );
-            // Its cost has the same figures.
+            // The cost of the fault has the same figures.
             let cost = of_run(&series, &[span], 0).expect("a baseline");
             let (of_mean, of_p99) = (cost.response_mean.unwrap(), cost.response_p99.unwrap());
             assert_eq!(before.response_mean_us, Some(of_mean.baseline_us));
@@ -211,7 +212,7 @@ mod tests {
                 assert!(answer.seconds().is_some(), "{name}: {answer:?}");
             }
         };
-        // Within an interval, the number of requests due until the fault's end is unknown.
+        // Within an interval, the number of requests due by the fault's end is unknown.
         for (end, of_edge) in [(STALL.1, 1e-3), (STALL.1 - LENGTH / 4, 0.1)] {
             check("closed", &closed(32, 0), end, 1e-3);
             check("one of 32 goes on", &closed(32, 1), end, of_edge);

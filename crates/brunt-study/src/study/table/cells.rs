@@ -1,10 +1,10 @@
-//! The columns of the terminal's table, 80 characters wide with the usual percentiles: rates, and times in units that
-//! suit their size. Columns are always separated.
+//! The columns of the terminal's table, which is 80 characters wide with the default percentiles: rates, and times in
+//! units that suit their size. There is always a space between columns.
 
 use brunt_result::percentile::Percentile;
 use brunt_result::statistics::Estimate;
 
-/// Width of a row's label; a longer one has its own line.
+/// Width of a row's label; a longer label gets its own line.
 pub(super) const LABEL: usize = 17;
 
 /// One row. Unknown values are shown as a dash.
@@ -20,10 +20,10 @@ pub(super) struct Cells<'a> {
     pub max_us: Option<f64>,
 }
 
-/// A value for each percentile, and the width of its interval if that has a column.
+/// A value for each percentile; p99 also has the width of its interval if there is a column for it.
 type PercentileCells = Vec<(String, Option<String>)>;
 
-/// The columns of percentiles.
+/// The columns for percentiles.
 #[derive(Clone, Copy)]
 pub(super) struct Columns<'a>(pub &'a [Percentile]);
 
@@ -85,12 +85,12 @@ impl Columns<'_> {
     }
 }
 
-/// Half the width of an interval; a single run has none, rather than one of zero width.
+/// Half the width of an interval; a single run has no interval, rather than one of zero width.
 pub(super) fn half_width(estimate: &Estimate) -> Option<f64> {
     estimate.high.map(|high| high - estimate.mean)
 }
 
-/// Half-width of an interval in percent of its mean, in at most five characters.
+/// Half-width of an interval, in percent of its mean, in at most five characters.
 pub(super) fn width(estimate: Option<Estimate>) -> String {
     let share = estimate.and_then(|estimate| estimate.relative_half_width());
     match share.map(|share| share * 100.0) {
@@ -118,7 +118,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// A time in microseconds, in a unit that suits its size; in at most six characters up to a day.
+/// A time in microseconds, in a unit that suits its size; at most six characters up to a day.
 pub(super) fn time(us: f64) -> String {
     match us {
         us if us < 999.5 => format!("{}us", digits(us)),

@@ -39,7 +39,7 @@ pub(super) fn costs(point: &PointSummary) -> Vec<String> {
     lines
 }
 
-/// What sticky faults cost compared with the normal point.
+/// The cost of sticky faults compared with the normal point.
 fn sticky_cost(cost: &StickyCost) -> Vec<String> {
     let mut lines = vec![format!("  fault {}, {}:", cost.name(), cost.reference())];
     match &cost.drop {
@@ -66,14 +66,14 @@ fn sticky_cost(cost: &StickyCost) -> Vec<String> {
     {
         let (share, before) = (share.mean * 100.0, before.mean * 100.0);
         lines.push(format!(
-            "    {share:.2}% of requests failed, {before:.2}% without"
+            "    {share:.2}% of requests failed, {before:.2}% without the fault"
         ));
     }
     lines
 }
 
-/// A fault's cost: a line for the rate, one for response times, one for errors if there were any; long lines are split
-/// in two.
+/// A fault's cost: one line for the rate, one for response times, and one for errors if there were any; long lines
+/// are split in two.
 pub(super) fn cost(fault: &OverRuns) -> Vec<String> {
     let name: String = fault.fault.chars().take(70).collect();
     let Some(drop) = &fault.drop else {
@@ -92,14 +92,14 @@ pub(super) fn cost(fault: &OverRuns) -> Vec<String> {
     {
         let (share, before) = (share.mean * 100.0, before.mean * 100.0);
         lines.push(format!(
-            "    {share:.2}% of requests failed, {before:.2}% before"
+            "    {share:.2}% of requests failed, {before:.2}% before the fault"
         ));
     }
     lines.extend(inconclusive(fault));
     lines
 }
 
-/// A figure and when it showed the fault, on one line if they fit.
+/// A cost and when it showed, on one line if both fit.
 fn wrapped(what: &str, when: &str) -> Vec<String> {
     let line = format!("    {what}; {when}");
     if line.chars().count() <= WIDTH {
@@ -109,7 +109,7 @@ fn wrapped(what: &str, when: &str) -> Vec<String> {
     }
 }
 
-/// What a fault cost in requests.
+/// A fault's cost in requests.
 fn of_rate(fault: &OverRuns, drop: &Estimate) -> Vec<String> {
     let width = half_width(drop).map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
     let share = format!("{:.1}%{width} of the rate lost", drop.mean * 100.0);
@@ -125,14 +125,14 @@ fn of_rate(fault: &OverRuns, drop: &Estimate) -> Vec<String> {
             fault.recovery_inconclusive,
         ),
     );
-    // If recovery is undetermined in every run, so is the sum until then.
+    // If it is unclear in every run when the rate recovered, the sum until then is unknown too.
     let lost = fault
         .lost_requests
         .map_or(String::new(), |lost| format!(", {:.0} requests", lost.mean));
     wrapped(&format!("{share}{lost}"), &when)
 }
 
-/// What a fault cost in response times.
+/// A fault's cost in response times.
 fn of_response(fault: &OverRuns) -> Vec<String> {
     let factor = |of: &ResponseOverRuns| {
         of.factor
@@ -186,7 +186,7 @@ fn inconclusive(fault: &OverRuns) -> Vec<String> {
     lines
 }
 
-/// A factor by which a time grew, and its interval's half-width.
+/// The factor by which a time grew, and the half-width of its interval.
 struct Factor(f64, Option<f64>);
 
 impl std::fmt::Display for Factor {
@@ -198,7 +198,7 @@ impl std::fmt::Display for Factor {
     }
 }
 
-/// The delay in seconds, the number of runs in which it never happened, and the number in which noise hid it.
+/// The time in seconds, the number of runs in which the event never happened, and the number in which noise hid it.
 type Seen<'a> = (&'a Option<Estimate>, usize, usize);
 
 /// When a figure showed a fault, and when it recovered.

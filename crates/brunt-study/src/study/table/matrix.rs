@@ -1,10 +1,11 @@
-//! A sweep of two axes as a matrix of rates and one of p99: rows are values of the first axis, columns of the second.
+//! A sweep of two axes as two matrices, one of rates and one of p99: rows are values of the first axis, columns
+//! values of the second.
 
 use brunt_result::summary::{PointSummary, Summary};
 
 use super::cells;
 
-/// The matrices of each pair of target and workload with two axes that have several values each.
+/// The matrices of each pair of target and workload that has exactly two axes with several values.
 pub(super) fn lines(summary: &Summary) -> Vec<String> {
     let mut groups: Vec<(&str, &str)> = Vec::new();
     for point in &summary.points {
@@ -55,8 +56,8 @@ fn matrices(name: &str, points: &[&PointSummary]) -> Vec<String> {
     lines
 }
 
-/// The names of the two axes that vary, each with its values in the order of the points; `None`
-/// unless there are exactly two.
+/// The names of the two axes that vary, each with its values in the order of the points; `None` unless exactly two
+/// vary.
 fn two_axes(points: &[&PointSummary]) -> Option<[(String, Vec<String>); 2]> {
     let mut axes: Vec<(String, Vec<String>)> = Vec::new();
     for point in points {

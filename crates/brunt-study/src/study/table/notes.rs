@@ -1,11 +1,11 @@
-//! Warnings below the terminal's table: similar ones of several points become one line with the range of their numbers,
-//! unless each number matters.
+//! Warnings below the terminal's table: similar warnings about several points become one line with the range of their
+//! numbers, unless each number matters.
 
 /// Notes on points, in order of their first appearance.
 #[derive(Default)]
 pub(super) struct Notes(Vec<Group>);
 
-/// Notes that differ only in their numbers.
+/// A group of notes that differ only in their numbers.
 struct Group {
     /// The text between the numbers.
     words: Vec<String>,
@@ -43,7 +43,7 @@ impl Notes {
         }
     }
 
-    /// A line for each note, with the points it is about unless there is only one point.
+    /// Returns a line for each group of notes, with the points that it is about unless there is only one point.
     pub fn lines(&self, points: usize) -> Vec<String> {
         let line = |group: &Group| match &group.points[..] {
             _ if points == 1 => group.text(),
@@ -70,8 +70,8 @@ impl Group {
     }
 }
 
-/// The words of a note and the numbers between them; there is one more word than numbers. Digits within a word, such as
-/// `p99`, belong to the word.
+/// Splits a note into words and the numbers between them; there is one more text than numbers. Digits within a word,
+/// such as `p99`, belong to the word.
 fn taken_apart(note: &str) -> (Vec<String>, Vec<String>) {
     let (mut words, mut numbers) = (vec![String::new()], Vec::new());
     let (mut rest, mut is_within_a_word) = (note, false);

@@ -1,7 +1,6 @@
-//! Expected service of a point over years of failures and repairs, as shown on a terminal below its
-//! faults.
+//! The expected service of a point over years of failures and repairs, as shown on a terminal below its faults.
 //!
-//! The rule: a state that was not measured has a row, with its share of the time.
+//! The rule: a state that was not measured has a row too, with its share of the time.
 
 use brunt_core::units::counted;
 use brunt_result::performability::{Performability, SystemState, part_of_year, share_in_words};
@@ -9,19 +8,19 @@ use brunt_result::require::RequirementVerdict;
 
 use super::cells::{count, time, width};
 
-/// Maximum number of states that are shown; all are in the summary.
+/// Maximum number of states to show; the summary has all.
 const STATES_SHOWN: usize = 12;
-/// Width of a state's name; a longer one gets its own line.
+/// Width of a state's name; a longer name gets its own line.
 const NAME: usize = 22;
 
-/// The lines; empty without an expectation.
+/// The lines to print; empty if nothing is expected.
 pub(super) fn lines(found: Option<&Performability>) -> Vec<String> {
     let Some(found) = found else {
         return Vec::new();
     };
     let threshold = found.system.threshold.as_ref();
     let mut lines = vec![
-        "  over years, with the times to failure and to repair of the experiment:".to_string(),
+        "  over years, with the experiment's times to failure and to repair:".to_string(),
         row(
             "",
             ["of the time", "a year", "requests/s", "±", "mean", "p99"].map(String::from),
@@ -49,7 +48,7 @@ pub(super) fn lines(found: Option<&Performability>) -> Vec<String> {
                 width(Some(rate))
             )
         }
-        None => "    expected: unknown, because no run has its states".to_string(),
+        None => "    expected: unknown, because no run has all measured states".to_string(),
     });
     if found.not_measured > 0.0 {
         let share = share_in_words(found.not_measured);

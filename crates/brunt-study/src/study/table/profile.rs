@@ -1,20 +1,21 @@
-//! Where the CPU went, as shown on a terminal below a point's rows.
+//! Where the CPU time went, as shown on a terminal below a point's rows.
 //!
-//! The rule: shares are of samples, which count time on a processor. What could not be sampled or named is reported.
+//! The rule: shares are shares of samples, which count time on a processor. What could not be sampled or named is
+//! reported.
 
 use brunt_result::profile::{
     CpuPart, MachineTimes, PhaseProfile, RoleProfile, RunProfile, profile_over_runs,
 };
 use brunt_result::summary::PointSummary;
 
-/// Functions shown of each role.
+/// Maximum number of functions shown for each role.
 const HOTTEST_SHOWN: usize = 3;
-/// Smallest share of a part that is shown.
+/// Smallest share at which a part is shown.
 const SHARE_SHOWN: f64 = 0.005;
 /// Width of a role's name.
 const NAME: usize = 16;
 
-/// The lines, over all complete runs; empty without a profile.
+/// The lines to print, over all complete runs; empty without a profile.
 pub(super) fn lines(point: &PointSummary) -> Vec<String> {
     let complete = || {
         let runs = point.runs.iter().filter(|run| run.is_complete());
@@ -35,7 +36,7 @@ fn of_phase(phase: &PhaseProfile) -> Vec<String> {
     lines
 }
 
-/// The machine's time as shares.
+/// Formats the machine's CPU time as shares.
 fn shares_of_machine(times: &MachineTimes) -> String {
     let MachineTimes {
         user_s,
@@ -94,7 +95,7 @@ fn of_role(phase: &PhaseProfile, role: &RoleProfile) -> Vec<String> {
     lines
 }
 
-/// What could not be sampled or named, each once.
+/// What could not be sampled or named, without repetition.
 fn notes<'a>(profiles: impl Iterator<Item = &'a RunProfile>) -> Vec<String> {
     let (mut said, mut lost, mut dropped) = (Vec::new(), 0, 0);
     for profile in profiles {

@@ -1,5 +1,5 @@
-//! The lines about intermittent faults: their times in the plan, and in the table their cost, first
-//! for all occurrences together, then for each.
+//! The lines about intermittent faults: their times in the plan and their cost in the table, first for all
+//! occurrences together, then for each.
 
 use brunt_core::units::counted;
 use brunt_result::degradation::OverRuns;
@@ -9,10 +9,10 @@ use brunt_result::summary::PointSummary;
 
 use crate::fault::FaultEntry;
 
-/// Maximum occurrences shown one by one; summary.json and the report have all.
+/// Maximum number of occurrences shown one by one; summary.json and the report have all.
 const SHOWN: usize = 8;
 
-/// When a fault occurs; `faults` begins with its occurrences.
+/// The times of an intermittent fault; `faults` begins with its occurrences.
 pub(in crate::study) fn planned(faults: &[FaultEntry]) -> String {
     let count = faults.first().and_then(|first| first.common.occurrence);
     let count = count.map_or(0, |one| one.count as usize);
@@ -81,7 +81,7 @@ fn sum(total: &RecurringOverRuns, drop: &Estimate) -> String {
     text
 }
 
-/// In how many of all occurrences the effect was seen, and the rate recovered.
+/// In how many of all occurrences the effect was seen and the rate recovered, and after what time.
 fn answers(total: &RecurringOverRuns) -> String {
     let all = total.runs * total.occurrences as usize;
     let mut text = format!("seen in {} of {all} occurrences", total.detected);

@@ -3,7 +3,7 @@ use super::*;
 use brunt_result::degradation::{OverRuns, ResponseOverRuns};
 use brunt_result::sticky::StickyCost;
 
-/// What probes could not measure is counted, in singular or plural.
+/// What probes could not measure is counted, in the singular or plural.
 #[test]
 fn trouble_of_probes() {
     assert_eq!(probe_trouble(39, [0; 4]), None);
@@ -18,7 +18,7 @@ fn trouble_of_probes() {
     );
 }
 
-/// Probes of one host are one line, over all runs and metrics.
+/// The notes from a host's probes are one line, over all runs and metrics.
 #[test]
 fn each_host_has_one_line_of_samples_and_all_have_one_of_what_is_missing() {
     use brunt_result::{Outcome, Stopped};
@@ -62,7 +62,7 @@ fn each_host_has_one_line_of_samples_and_all_have_one_of_what_is_missing() {
     assert_eq!(probes(&summary), expected);
 }
 
-/// A sticky fault has the line of its comparison in place of a cost without a baseline.
+/// A sticky fault has a line that compares it with the normal point, in place of a cost without a baseline.
 #[test]
 fn sticky_faults_are_held_against_the_normal_point() {
     let each = |values: &[f64]| Estimate::of(values);
@@ -91,12 +91,12 @@ fn sticky_faults_are_held_against_the_normal_point() {
         "  fault far, against normal reads, 2 rounds:",
         "    50.0% ± 0.0 of the rate lost",
         "    response: mean x 2.00 ± 0.00, p99 x 3.00 ± 0.00",
-        "    1.00% of requests failed, 0.00% without",
+        "    1.00% of requests failed, 0.00% without the fault",
     ];
     assert_eq!(costs(&point), expected);
 }
 
-/// The chosen percentiles are the columns, in the rows of points and kinds of operations.
+/// The chosen percentiles are the columns, in the rows of points and of kinds of operations.
 #[test]
 fn chosen_percentiles_are_columns() {
     use brunt_core::Nanos;
@@ -154,7 +154,7 @@ fn chosen_percentiles_are_columns() {
     );
 }
 
-/// The waits before a phase are in one line, with those whose condition was not met.
+/// The waits before a phase are in one line, which also says whose condition was not met.
 #[test]
 fn waits_are_below_the_table() {
     use brunt_result::phase_wait::{PhaseWait, WaitOutcome};
@@ -175,8 +175,8 @@ fn waits_are_below_the_table() {
     };
     let lines = table(&summary);
     for line in [
-        "phase fill: 1 wait for ./healthy.sh, 0.0 s in total, 0.0 s at most",
-        "phase measure: 2 waits for ./healthy.sh, 61.5 s in total, 60.0 s at most; repetition 1: timed out",
+        "phase fill: 1 wait for ./healthy.sh, 0.0 s in total, longest 0.0 s",
+        "phase measure: 2 waits for ./healthy.sh, 61.5 s in total, longest 60.0 s; repetition 1: timed out",
     ] {
         assert!(lines.iter().any(|of| of == line), "{lines:#?}");
     }
@@ -184,7 +184,7 @@ fn waits_are_below_the_table() {
     assert!(table(&empty()).iter().all(has_none));
 }
 
-/// How long runs waited for a service to be healthy is in one line.
+/// How long runs waited for a service to become healthy is in one line.
 #[test]
 fn waits_for_health_are_below_the_table() {
     let run = |waited_s| RunSummary {
@@ -200,12 +200,12 @@ fn waits_for_health_are_below_the_table() {
         ..empty()
     };
     let line =
-        "service volume: 2 runs waited until it was healthy, 12.8 s in total, 12.2 s at most";
+        "service volume: 2 runs waited until it was healthy, 12.8 s in total, longest 12.2 s";
     let lines = table(&summary);
     assert!(lines.iter().any(|of| of == line), "{lines:#?}");
 }
 
-/// A complete result without points.
+/// The summary of a complete experiment without points.
 fn empty() -> Summary {
     Summary {
         format: brunt_result::summary::FORMAT,
@@ -327,7 +327,7 @@ fn a_point_with_faults_starts_with_its_phases() {
         order.is_sorted() && lines[place("whole run ")].contains("1555"),
         "{lines:#?}"
     );
-    // The stall is the maximum of its phase only.
+    // Only its phase has the stall as its maximum.
     assert!(lines[place("111")].ends_with("998ms"), "{lines:#?}");
     assert_eq!(
         lines.iter().filter(|line| line.contains("998ms")).count(),
@@ -374,7 +374,7 @@ fn noise_is_reported_once() {
     }));
 }
 
-/// The cost of a fault fits a terminal in all cases, and says what is known and what is not.
+/// The cost of a fault fits a terminal in all cases, and says what is known and what isn't.
 #[test]
 fn the_cost_of_a_fault_fits_a_terminal() {
     // Long because it is one list of cases, best read in one place.
@@ -443,7 +443,7 @@ fn the_cost_of_a_fault_fits_a_terminal() {
         said.contains("99.9% of the rate lost") && said.contains("mean x 12346, p99"),
         "{said}"
     );
-    // Noise is reported as such, with a remedy, and not as zero.
+    // Noise is reported as such, with a remedy, and not as a cost of zero.
     let noisy = cost(&OverRuns {
         detected_s: None,
         not_detected: 0,
