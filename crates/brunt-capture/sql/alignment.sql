@@ -1,6 +1,7 @@
 -- Alignment of reads and writes: the largest power of two, up to 1 MiB, of which the offset is a multiple.
 --
--- Rows below 4,096 are what the report counts as `misaligned`. `whole` counts those whose length is a multiple of it, too.
+-- The report counts rows below 4,096 as `misaligned`. `whole` counts transfers whose length is also a multiple of that
+-- power.
 WITH transfers AS (
   SELECT direction, moved_bytes, CASE
       WHEN offset_bytes IS NULL THEN 1048576

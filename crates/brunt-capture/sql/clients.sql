@@ -1,7 +1,7 @@
 -- The most active clients, their waiting times, and their share of misaligned transfers.
 --
--- `clients` and `misaligned` of the report; its ranking has the top 25 by operations, bytes and time. Quantiles
--- are exact; those of the report are at most 6.25 % off. A transfer is misaligned if its offset is not a multiple of
+-- `clients` and `misaligned` in the report, whose ranking has the top 25 by operations, bytes and time. Quantiles
+-- are exact; those in the report are at most 6.25 % off. A transfer is misaligned if its offset is not a multiple of
 -- 4,096 bytes.
 WITH called AS (
   SELECT flows.source AS client, latency_ns, moved_bytes, direction, coalesce(offset_bytes, 0) AS offset_bytes, status

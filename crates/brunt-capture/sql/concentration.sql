@@ -1,6 +1,6 @@
 -- Share of the load on the 25 hottest files, clients and client-file pairs.
 --
--- `count`, `top25_operations_share` and `top25_bytes_share` of the report's rankings.
+-- `count`, `top25_operations_share` and `top25_bytes_share` in the report's rankings.
 WITH called AS (
   SELECT flows.source AS client, file, status, moved_bytes FROM operations JOIN flows ON operations.flow = flows.flow
 ), loads AS (

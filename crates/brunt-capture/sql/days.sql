@@ -1,4 +1,4 @@
--- Operations, bytes, latencies and time without capture of each day (UTC), from its windows.
+-- Operations, bytes, latencies and time without capture on each day (UTC), from its windows.
 --
 -- Quantiles are upper bounds of buckets: at most 12.5 % too long.
 WITH loads AS (

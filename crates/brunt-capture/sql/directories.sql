@@ -1,7 +1,7 @@
 -- Directories with the most operations on the files directly in them.
 --
--- `directories` of the report: all that are in the top 25 by operations, bytes or time. A file belongs to the directory
--- in which the last operation that named it found it: a lookup, an open or a listing.
+-- `directories` in the report: all that are in the top 25 by operations, bytes or time. A file belongs to the directory
+-- in which the last lookup, open or listing that named the file found it.
 WITH told AS (
   SELECT names.leads_to AS file, names.file AS directory, names.name AS name, operations.completion_id AS completion_id,
          0 AS listed, names.position AS place

@@ -1,6 +1,6 @@
 -- Share of duplicate data and of zeros.
 --
--- `duplicates` of the report, exact: the report estimates distinct blocks in bounded memory, a few percent off.
+-- Exact, unlike `duplicates` in the report, which estimates distinct blocks in bounded memory and is a few percent off.
 WITH placed AS (
   SELECT file, offset_bytes, sum FROM checksums GROUP BY file, offset_bytes, sum
 ), contents AS (

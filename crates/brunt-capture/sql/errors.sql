@@ -1,6 +1,6 @@
--- Failed operations by status: how many clients are affected, and which one most.
+-- Failed operations by status: how many clients are affected, and which one the most.
 --
--- `errors` of the report, which also names each status.
+-- `errors` in the report, which also names each status.
 WITH failed AS (
   SELECT operation, operations.protocol AS protocol, status, flows.source AS client, count(*) AS n
   FROM operations JOIN flows ON operations.flow = flows.flow

@@ -1,13 +1,13 @@
 -- Files and directories with the most operations, bytes or waiting time.
 --
--- `files` of the report: all that are in the top 25 by one of the three. The name is that of the last operation
--- that named the file; the report shows its whole path. Quantiles are exact and include all operations; the report counts
--- latencies from a file's 32nd operation on, in buckets, and its quantiles are at most 6.25 % off.
+-- `files` in the report: all that are in the top 25 by one of the three. The name is from the last operation that named
+-- the file; the report shows the whole path. Quantiles are exact and include all operations; the report counts
+-- latencies from a file's 32nd operation on, in buckets, so its quantiles are at most 6.25 % off.
 WITH loads AS (
   SELECT file, count(*) AS operations, sum(CASE WHEN status = 0 THEN moved_bytes ELSE 0 END) AS bytes, coalesce(sum(latency_ns), 0) AS time_ns
   FROM operations WHERE file IS NOT NULL GROUP BY file
 ), ranked AS (
-  -- Keys are 64-bit numbers without a sign: what is negative here is larger.
+  -- Keys are unsigned 64-bit numbers: those that are negative here are the larger ones.
   SELECT file, operations, bytes, time_ns,
          row_number() OVER (ORDER BY operations DESC, CASE WHEN file < 0 THEN 1 ELSE 0 END, file) AS by_operations,
          row_number() OVER (ORDER BY bytes DESC, CASE WHEN file < 0 THEN 1 ELSE 0 END, file) AS by_bytes,

@@ -1,7 +1,7 @@
--- Findings for administrators: loss, errors, storms, misalignment, hot files, slow tails, duplicates, flushes.
+-- Findings: loss, error and GETATTR storms, misalignment, hot files, slow tails, duplicates, flushes.
 --
--- The kinds of the report's `findings`, under the same conditions, each with the two numbers that it is based on: usually a
--- count and its total; for `slow-tail`, the 99th percentile and the median in nanoseconds, exactly.
+-- The kinds of findings in the report, under the same conditions, each with the two numbers that it is based on: usually
+-- a count and its total; for `slow-tail`, the exact 99th percentile and median in nanoseconds.
 WITH ledger AS (
   SELECT * FROM statistics
   ORDER BY time_ns DESC, packets DESC, calls DESC, calls_open_at_end DESC, trace_rows_lost DESC LIMIT 1

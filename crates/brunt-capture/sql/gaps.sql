@@ -1,6 +1,7 @@
 -- Times between consecutive requests to a server, by powers of two.
 --
--- Requests are ordered by their first bytes. A row counts gaps of at most `up_to_ns` and more than half of that.
+-- Requests are ordered by the times of their first bytes. A row counts gaps of at most `up_to_ns` and
+-- more than half of that.
 WITH called AS (
   SELECT flows.destination AS server, request_first_ns
   FROM operations JOIN flows ON operations.flow = flows.flow

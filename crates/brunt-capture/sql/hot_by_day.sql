@@ -1,6 +1,6 @@
--- The ten files and the ten clients with the most operations of each day (UTC), from the hot lists of its windows.
+-- The ten files and the ten clients with the most operations on each day (UTC), from the hot lists of its windows.
 --
--- A window lists only its hottest: the sums may lack what a file did in windows in which it was not hot.
+-- A window lists only its hottest entries, so sums may lack a file's operations in windows in which it was not hot.
 WITH loads AS (
   SELECT window_from_ns - window_from_ns % 86400000000000 AS day_ns, kind, name, sum(operations) AS operations,
          sum(bytes) AS bytes, sum(time_ns) AS time_ns, count(*) AS windows

@@ -1,6 +1,6 @@
--- Latency of operations, second by second, from the histograms: without reading a single operation.
+-- Latency of operations, second by second, from the histograms, without reading a single operation.
 --
--- A quantile is the middle of its bucket; the true one is at most `_error_ns` off, which is 6.25 % or half a microsecond.
+-- A quantile is the middle of its bucket, which is at most `_error_ns` off: 6.25 % or half a microsecond.
 WITH merged AS (
   SELECT second, procedure, bucket, sum(count) AS n FROM latency_histograms GROUP BY second, procedure, bucket
 ), middles AS (

@@ -1,6 +1,6 @@
 -- The loss ledger: what was captured, and what was lost.
 --
--- `ledger` of the report: the last row of `statistics`. In a lake, the sum of each tap's last row.
+-- `ledger` in the report: the last row of `statistics`. In a lake, the sum of the last rows of all taps.
 WITH ranked AS (
   SELECT *, row_number() OVER (
     PARTITION BY coalesce(tap, 0)

@@ -1,7 +1,7 @@
 -- Operations by kind: number, errors and latency.
 --
--- `by_operation` of the report, with exact quantiles: the report counts latencies in buckets, and its quantiles are at
--- most 0.1 % longer.
+-- `by_operation` in the report, but with exact quantiles: the report counts latencies in buckets, so its quantiles are
+-- up to 0.1 % longer.
 WITH latencies AS (
   SELECT operation, latency_ns, count(*) AS n FROM operations WHERE latency_ns IS NOT NULL GROUP BY operation, latency_ns
 ), ranked AS (

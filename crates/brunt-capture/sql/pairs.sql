@@ -1,6 +1,6 @@
 -- Client-file pairs with the most operations, bytes or waiting time.
 --
--- `pairs` of the report: all that are in the top 25 by one of the three.
+-- `pairs` in the report: all that are in the top 25 by one of the three.
 WITH loads AS (
   SELECT flows.source AS client, file, count(*) AS operations, sum(CASE WHEN status = 0 THEN moved_bytes ELSE 0 END) AS bytes,
          coalesce(sum(latency_ns), 0) AS time_ns,

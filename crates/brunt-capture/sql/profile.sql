@@ -1,9 +1,9 @@
 -- Workload profile for sizing: reads, writes, their sizes and order, and the number of outstanding requests.
 --
--- `profile` of the report except for the working sets, which have their own query. A transfer is a read or write
--- that succeeded; all others are counted as left out, by reason. A transfer is sequential if it begins where the same
--- client's previous transfer of the file in the same direction ended; in the order of requests, because replies may
--- overtake each other. Sizes are powers of two, and NULL without such transfers.
+-- `profile` in the report, except for the working sets, which have their own query. A transfer is a read or write that
+-- succeeded; all others are counted as left out, by reason. A transfer is sequential if it begins where the same
+-- client's previous transfer on the same file in the same direction ended, in the order of requests, because replies
+-- may overtake each other. Sizes are powers of two, and NULL if there are no such transfers.
 WITH calls AS (
   SELECT direction, moved_bytes, latency_ns, outstanding, status, file, coalesce(offset_bytes, 0) AS offset_bytes, record_id,
          record_id - record_id % 281474976710656 AS parser, flows.source AS client

@@ -1,7 +1,7 @@
 -- Rates over time, in at most 512 intervals.
 --
--- `intervals` of the report. They begin at multiples of their width since 1970: 10 ms, doubled until 512 of them cover
--- the time from the first packet to the last. The first one begins and the last one ends with a packet.
+-- `intervals` in the report. They begin at multiples of their width since 1970: 10 ms, doubled until 512 of them cover
+-- the time from the first packet to the last. The first interval begins and the last one ends with a packet.
 WITH digits AS (
   SELECT * FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7)) AS d(n)
 ), places AS (
@@ -17,7 +17,7 @@ WITH digits AS (
 ), ends AS (
   SELECT min(at_ns) AS first_ns, max(at_ns) AS last_ns FROM happened
 ), widths AS (
-  -- Engines may compute this before they leave places out: it fits for all of them.
+  -- Engines may compute this before they filter places, so it must not overflow for any place.
   SELECT 10000000 * cast(power(2, least(place, 30)) AS BIGINT) AS width_ns FROM places WHERE place <= 30
 ), chosen AS (
   SELECT first_ns, last_ns, min(width_ns) AS width_ns FROM ends CROSS JOIN widths
@@ -27,7 +27,7 @@ WITH digits AS (
   SELECT first_ns - first_ns % width_ns + place * width_ns AS from_ns, first_ns, last_ns, width_ns
   FROM chosen CROSS JOIN places WHERE first_ns - first_ns % width_ns + place * width_ns <= last_ns
 ), placed AS (
-  -- What happened at the very last moment, where an interval would begin, belongs to the one before.
+  -- If the capture's last moment is the start of an interval, its events count in the previous interval.
   SELECT at_ns - at_ns % width_ns
            - CASE WHEN at_ns = last_ns AND at_ns % width_ns = 0 AND first_ns < last_ns THEN width_ns ELSE 0 END AS from_ns,
          wire_bytes, operations, read_bytes, write_bytes, errors

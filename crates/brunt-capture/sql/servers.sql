@@ -1,7 +1,7 @@
 -- The workload of each server as input for sizing tools: rates, shares, sizes, and the capacity for a read cache.
 --
--- The columns of `sizer`, by server, as in the report's `servers`: rates are of reads and writes that succeeded, from the
--- server's first to its last. The report lists at most 64 servers.
+-- The columns of `sizer`, by server, as in the report's `servers`: rates cover the server's successful reads and writes,
+-- from the first to the last. The report lists at most 64 servers.
 WITH digits AS (
   SELECT * FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15)) AS d(n)
 ), places AS (

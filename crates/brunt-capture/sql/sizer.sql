@@ -1,9 +1,9 @@
 -- The workload in one row, as input for sizing tools: rates, shares, sizes, and the capacity for a read cache.
 --
--- Based on the report's `profile`, `operations` and `duration_s`. `mean_per_s` and `peak_per_s` are of reads and writes
--- that succeeded, as in `brunt trace fit`: from the first of them to the last, and in a second of the clock.
--- `operations_per_s` and `operations_peak_per_s` are of all operations: over the whole capture, and in a second of the
--- clock. `profile` defines sequential; the working set consists of the 4,096-byte blocks of non-sequential reads.
+-- Based on the report's `profile`, `operations` and `duration_s`. `mean_per_s` and `peak_per_s` cover successful reads
+-- and writes, as in `brunt trace fit`: from the first of them to the last, and in one second of the clock.
+-- `operations_per_s` and `operations_peak_per_s` cover all operations: over the whole capture, and in one second of the
+-- clock. `profile` defines what is sequential; the working set consists of the 4,096-byte blocks of non-sequential reads.
 WITH digits AS (
   SELECT * FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15)) AS d(n)
 ), places AS (

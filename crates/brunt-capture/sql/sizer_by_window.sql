@@ -1,7 +1,7 @@
 -- The workload of each server in each window as input for sizing tools: rates, shares, sizes, and read cache capacity.
 --
--- As `servers` of a trace. An interrupted window has several rows: counts are added up, and of peaks and working sets it
--- has the largest, so these two may be higher. Its mean rate includes the time without capture.
+-- Like `servers` for a trace. The rows of an interrupted window are combined: counts are added up, and of peaks and
+-- working sets the largest is used, so the actual ones may be higher. The mean rate includes the time without capture.
 WITH loads AS (
   SELECT window_from_ns, server, sum(operations) AS operations, sum(metadata_operations) AS metadata,
          sum(reads) AS reads, sum(sequential_reads) AS sequential_reads, sum(read_bytes) AS read_bytes,

@@ -1,6 +1,6 @@
 -- Start and end of the capture, totals, and whether its counters add up.
 --
--- `start_ns`, `duration_s`, `operations`, `operations_per_s`, `wire_gbit_per_s` and `valid` of the report.
+-- `start_ns`, `duration_s`, `operations`, `operations_per_s`, `wire_gbit_per_s` and `valid` in the report.
 WITH ledger AS (
   SELECT * FROM statistics
   ORDER BY time_ns DESC, packets DESC, calls DESC, calls_open_at_end DESC, trace_rows_lost DESC LIMIT 1

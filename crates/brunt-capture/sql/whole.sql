@@ -1,4 +1,4 @@
--- Operations, bytes and latencies of each kind of operation in the whole capture, from its windows.
+-- Operations, bytes and latencies by kind of operation for the whole capture, from its windows.
 --
 -- Quantiles are upper bounds of buckets: at most 12.5 % too long.
 WITH loads AS (

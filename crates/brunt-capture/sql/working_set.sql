@@ -1,6 +1,6 @@
 -- Working set in blocks of 4,096 bytes: of all transfers, and of non-sequential reads.
 --
--- The working sets of the report's `profile`, exact: the report estimates them in bounded memory, with a standard
+-- Exact, unlike the working sets in the report's `profile`, which are estimated in bounded memory, with a standard
 -- error of 0.8 %. At most 4,097 blocks of one operation are counted.
 WITH digits AS (
   SELECT * FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15)) AS d(n)

@@ -1,6 +1,6 @@
-//! 64-bit checksums (XXH3) of each 512-byte block at 512-byte-aligned offsets of a *file*, computed while its
-//! data arrives in pieces of any size. Fed by [`crate::dissect`]. The one rule: a block is summed only if all
-//! of it was seen. Data is not buffered: only a block that straddles two segments is assembled, in place.
+//! 64-bit checksums (XXH3) of each 512-byte block at a 512-byte-aligned offset of a *file*, computed while its data
+//! arrives in pieces of any size. Fed by [`crate::dissect`]. The one rule: a block is summed only if all of it was
+//! seen. Data is not buffered: only a block that straddles two pieces is copied.
 
 use twox_hash::XxHash3_64;
 
@@ -10,7 +10,7 @@ pub const BLOCK_BYTES: usize = 512;
 const RUN_BLOCKS_MAX: usize = 128;
 
 /// Computes the block checksums of one READ or WRITE.
-// Field order: everything that a piece of data updates fits in one cache line, and `straddling` starts one.
+// Field order: everything updated per piece of data fits in one cache line, and `straddling` starts on a cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct BlockSums {
@@ -46,7 +46,7 @@ impl Default for BlockSums {
 }
 
 impl BlockSums {
-    /// Starts on data at this file offset.
+    /// Starts a run of data at this file offset.
     #[inline]
     pub fn start(&mut self, offset: u64) {
         self.offset = offset;
@@ -61,7 +61,7 @@ impl BlockSums {
         self.run_at = self.offset.wrapping_add(self.skip as u64);
     }
 
-    /// Adds the next bytes of the data. `emit` gets runs of checksums with the offset of their first block.
+    /// Adds the next bytes of the data. `emit` receives runs of checksums, with the offset of each run's first block.
     #[inline]
     pub fn update(&mut self, mut bytes: &[u8], mut emit: impl FnMut(u64, &[u64])) {
         self.offset = self.offset.wrapping_add(bytes.len() as u64);
@@ -102,7 +102,7 @@ impl BlockSums {
         self.align();
     }
 
-    /// Ends the data.
+    /// Ends the data and emits the remaining checksums.
     #[inline]
     pub fn finish(&mut self, mut emit: impl FnMut(u64, &[u64])) {
         self.flush(&mut emit);
@@ -147,7 +147,8 @@ mod tests {
             .collect()
     }
 
-    /// The checksums are those of the file's aligned blocks, however the data is cut and wherever it starts.
+    /// The checksums are those of the file's aligned blocks, however the data is divided into pieces and wherever it
+    /// starts.
     #[test]
     fn checksums_do_not_depend_on_cuts_or_the_starting_offset() {
         let bytes = data(70_000);

@@ -1,16 +1,16 @@
-//! Detects from packet times where the capture's clock was set, and which requests were waiting then. Each
-//! pipeline has one and its dissectors query it. If several pipelines share a capture, the capture's reader
-//! counts out-of-order packets ([`TimeOrder`]), since each pipeline sees only some of them. The one rule: a
-//! latency across a clock step is unknown, never a number.
+//! Detects from packet times when the capture's clock was set, and which requests were outstanding at that time. Each
+//! pipeline has one, which its dissectors query. If several pipelines share a capture, its reader counts out-of-order
+//! packets ([`TimeOrder`]), since each pipeline sees only some of the packets. The one rule: a latency across a clock
+//! step is unknown, never a number.
 
 use crate::ledger::Ledger;
 
-/// Packets of one interface are in order, except for reordering by the network card's queues. A larger step back means
-/// that the clock was set back.
+/// Packets of one interface are in order, except for slight reordering by the network card's queues. A larger step
+/// back means that the clock was set back.
 const BACK_MIN_NS: u64 = 100_000_000;
 /// A connection with an outstanding request is never silent for this long: clients retransmit or send keep-alives
-/// within a minute (nfs(5), `timeo`; RFC 7143's NOP-Out every few seconds). A larger jump means that the clock was set
-/// ahead.
+/// within a minute (nfs(5), `timeo`; RFC 7143's NOP-Out every few seconds). A longer silence means that the clock was
+/// set ahead.
 const AHEAD_MIN_NS: u64 = 120_000_000_000;
 /// Interfaces whose times are tracked separately; further ones share a slot.
 const INTERFACES: usize = 16;
@@ -24,14 +24,14 @@ pub struct TimeOrder {
 /// Counts of out-of-order packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutOfOrder {
-    /// Packets earlier than the one before.
+    /// Packets with an earlier time than the previous packet of their interface.
     pub packets_back: u64,
-    /// Packets so far behind the previous one that the clock must have been set back.
+    /// Packets so much earlier than the previous one that the clock must have been set back.
     pub clock_steps: u64,
 }
 
 impl OutOfOrder {
-    /// The counts for a packet that is `back_ns` earlier than the one before.
+    /// The counts for a packet that is `back_ns` earlier than the previous one.
     fn by(back_ns: u64) -> OutOfOrder {
         OutOfOrder {
             packets_back: u64::from(back_ns > 0),
@@ -47,7 +47,7 @@ impl OutOfOrder {
 }
 
 impl TimeOrder {
-    /// Records a packet and returns whether it is out of order.
+    /// Records a packet and returns the resulting counts.
     #[inline]
     pub fn on_packet(&mut self, time_ns: u64, interface: u32) -> OutOfOrder {
         let last = &mut self.last_ns[interface as usize % INTERFACES];
@@ -59,12 +59,12 @@ impl TimeOrder {
 #[derive(Clone, Debug, Default)]
 pub struct CaptureClock {
     order: TimeOrder,
-    /// The reader of the whole capture counts out-of-order packets.
+    /// Whether the reader of the whole capture counts out-of-order packets instead.
     is_one_of_several: bool,
     newest_ns: u64,
-    /// Requests with smaller numbers were seen before the clock was last set.
+    /// Requests with smaller record numbers were seen before the clock was last set.
     stepped_before: u64,
-    /// The longest latency of a request so far.
+    /// The longest latency of any answered request so far.
     latency_max_ns: u64,
 }
 
@@ -111,7 +111,7 @@ impl CaptureClock {
         ledger.clock_steps += u64::from(is_ahead);
         let is_step = is_ahead || found.clock_steps > 0;
         if is_step {
-            // Includes requests that were already waiting across an earlier step.
+            // Also covers requests that were already outstanding at an earlier step.
             self.stepped_before = next_record;
             self.newest_ns = time_ns;
         } else {
@@ -132,8 +132,8 @@ impl CaptureClock {
         self.latency_max_ns = self.latency_max_ns.max(latency_ns);
     }
 
-    /// Gives up a request. Counts its reply as lost if the capture has gaps, the request waited longer than any
-    /// answered one, and the clock was not set in the meantime.
+    /// Records that a request was abandoned. Counts its reply as lost if the capture has gaps, the request waited
+    /// longer than any answered one, and the clock was not set in the meantime.
     pub fn on_unanswered(&self, record_id: u64, request_ns: u64, ledger: &mut Ledger) {
         let has_gaps = ledger.holes + ledger.packets_dropped + ledger.replies_unmatched > 0;
         let waited_ns = self.newest_ns.saturating_sub(request_ns);
@@ -148,7 +148,7 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    /// Checks the counts for packets given as time and interface, with `calls_open` requests outstanding.
+    /// Checks the counts for packets given as (time, interface), with `calls_open` requests outstanding.
     fn check(times: &[(u64, u32)], calls_open: u64, packets_back: u64, clock_steps: u64) {
         let mut ledger = Ledger {
             calls_open,
@@ -170,13 +170,13 @@ mod tests {
     #[test]
     fn clock_steps_are_distinguished_from_reordered_packets() {
         check(&[(S, 0), (2 * S, 0), (2 * S, 0)], 1, 0, 0);
-        // Reordering by the card's queues, and between interfaces.
+        // Reordering by the network card's queues, and between interfaces.
         check(&[(2 * S, 0), (2 * S - 1000, 0)], 1, 1, 0);
         check(&[(2 * S, 0), (S, 1), (2 * S + 1, 0)], 1, 0, 0);
-        // Set back by a second, and ahead by an hour.
+        // The clock is set back by a second, and ahead by an hour.
         check(&[(2 * S, 0), (S, 0), (S + 1, 0)], 1, 1, 1);
         check(&[(S, 0), (3601 * S, 0), (3602 * S, 0)], 1, 0, 1);
-        // With no request outstanding, an hour of silence is just an hour.
+        // Without an outstanding request, an hour of silence is just an hour.
         check(&[(S, 0), (3601 * S, 0)], 0, 0, 0);
     }
 }

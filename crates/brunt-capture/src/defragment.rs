@@ -1,5 +1,6 @@
-//! Reassembles fragmented IP packets. Called by the pipeline. The one rule: bounded and strict. A packet with
-//! overlapping or contradicting fragments is dropped (RFC 5722), and so is the oldest packet when there is no room.
+//! Reassembles fragmented IP packets. Called by the pipeline. The one rule: it is bounded and strict. A packet with
+//! overlapping or contradictory fragments is dropped (RFC 5722), and so is the oldest packet when there is no room
+//! for another.
 
 use brunt_wire::net::{Fragment, FragmentKey, Payload};
 
@@ -7,9 +8,9 @@ use brunt_wire::net::{Fragment, FragmentKey, Payload};
 const PACKETS_MAX: usize = 256;
 /// Maximum payload of an IP packet.
 const PACKET_BYTES_MAX: u32 = 65_535;
-/// Maximum fragments per packet: enough for 65,535 bytes in the smallest fragments in use.
+/// Maximum fragments per packet: enough for 65,535 bytes in the smallest fragments used in practice.
 const FRAGMENTS_MAX: usize = 128;
-/// How long fragments wait (RFC 791's upper bound).
+/// How long fragments are kept (upper bound in RFC 791).
 const WAIT_NS_MAX: u64 = 15_000_000_000;
 
 #[derive(Debug)]
@@ -17,7 +18,7 @@ struct Partial {
     key: FragmentKey,
     since_ns: u64,
     bytes: Vec<u8>,
-    /// Received ranges, in order: from, to.
+    /// Received ranges (from, to), in order of arrival.
     ranges: Vec<(u32, u32)>,
     total: Option<u32>,
 }
@@ -32,7 +33,7 @@ pub struct Defragmenter {
 /// The result of adding a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Defragmented {
-    /// More fragments are needed. The number counts older packets dropped to make room.
+    /// More fragments are needed. The number of older packets dropped because they waited too long, or to make room.
     Waiting(u64),
     /// The payload is complete.
     Whole(Vec<u8>),
@@ -149,7 +150,7 @@ mod tests {
         )
     }
 
-    /// Fragments in any order give the packet; duplicates are harmless; overlaps drop it.
+    /// Fragments in any order yield the packet; duplicates are harmless; an overlap drops the packet.
     #[test]
     fn fragments_in_any_order_give_the_packet_and_overlaps_drop_it() {
         let mut d = Defragmenter::default();
@@ -171,7 +172,7 @@ mod tests {
         assert_eq!(d.waiting(), 0);
     }
 
-    /// A flood of first fragments stays within the bound.
+    /// A flood of first fragments doesn't exceed the limit.
     #[test]
     fn a_flood_of_first_fragments_stays_within_the_bound() {
         let mut d = Defragmenter::default();

@@ -16,16 +16,16 @@ pub struct FileOutcome<S> {
     pub sink: S,
     /// What was seen and what was lost.
     pub ledger: Ledger,
-    /// Set if the file is damaged: the rest of it was not read.
+    /// Set if the file is damaged, in which case the rest was not read.
     pub damage: Option<SourceError>,
-    /// Bytes after the last complete packet: the file was truncated while it was written.
+    /// Bytes after the last complete packet: the file ends in the middle of a packet.
     pub cut_bytes: usize,
 }
 
 /// Runs a capture file through a pipeline until the file ends or `stop` returns true.
 ///
 /// # Errors
-/// The file cannot be opened, or nothing in it can be read.
+/// The file cannot be opened, or an error occurs before the first packet was read.
 pub fn run_file<S: Sink>(
     path: &Path,
     sink: S,

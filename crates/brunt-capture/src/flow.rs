@@ -1,5 +1,6 @@
-//! The table of connections. The pipeline looks up each packet's connection here. The one rule: its capacity is fixed.
-//! A new connection replaces one of a few candidates: one that carried no data, otherwise the one idle longest.
+//! The table of connections. The pipeline looks up each packet's connection here. The one rule: its capacity is
+//! fixed. A new connection replaces one of a few candidates: one that carried no data or, failing that, the one idle
+//! longest.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -52,7 +53,7 @@ impl FlowKey {
         self.transport
     }
 
-    /// Sender and receiver in `direction`.
+    /// Source and destination of packets in `direction`.
     pub fn ends(&self, direction: u8) -> (Endpoint, Endpoint) {
         if direction == 0 {
             (self.low, self.high)
@@ -61,7 +62,7 @@ impl FlowKey {
         }
     }
 
-    /// A hash that is equal for both directions; selects a connection's pipeline.
+    /// A hash that is equal for both directions; it selects a connection's pipeline.
     #[inline]
     pub fn symmetric_hash(&self, state: &RandomState) -> u64 {
         state.hash_one(self)
@@ -82,10 +83,10 @@ impl Hash for FlowKey {
     }
 }
 
-/// Entries of the small lookup cache in front of the table: 80 KiB.
+/// Number of entries in the small lookup cache in front of the table: 80 KiB.
 const HINTS: usize = 1 << 10;
 
-/// Caches the connection of two endpoints: found without ordering them or a strong hash.
+/// A cache entry: the connection of two endpoints, found without ordering them and without a strong hash.
 #[derive(Clone, Copy, Debug)]
 struct Hint {
     source: Endpoint,
@@ -124,14 +125,14 @@ impl Hint {
 pub struct Connection {
     /// Its two ends.
     pub key: FlowKey,
-    /// Its two directions, from the lower endpoint and to it, for the dissectors. The connection number in them
-    /// is not reused within a pipeline (until 2^31 connections were seen).
+    /// The connection's two directions, first from the lower endpoint, then to it. The connection number in them is
+    /// not reused within a pipeline (until 2^31 connections have been seen).
     pub flows: [Flow; 2],
     /// When its last packet was seen.
     pub last_ns: u64,
     /// Whether it carried anything but handshakes.
     pub carried_data: bool,
-    /// Reassembly of each direction: from the lower endpoint, and to it.
+    /// Reassembly of each direction, first from the lower endpoint, then to it.
     pub streams: [Reassembly; 2],
     /// The connection's protocol and its state.
     pub conversation: Conversation,
@@ -155,7 +156,7 @@ pub enum FlowLookup {
     Old(usize),
     /// The connection is new, and there was room.
     New(usize),
-    /// The connection is new and replaced this one, which has to be finished.
+    /// The connection is new and replaced this one, which the caller has to finish.
     Evicted(usize, Box<Connection>),
 }
 
@@ -173,8 +174,8 @@ impl FlowTable {
         }
     }
 
-    /// The index of a TCP connection that was looked up with [`FlowTable::find_tcp`] before, and the direction
-    /// from `source` to `destination`.
+    /// The index of a TCP connection that was looked up with [`FlowTable::find_tcp`] before, if it is still cached,
+    /// and the direction from `source` to `destination`.
     #[inline(always)]
     pub fn known_tcp(&self, source: Endpoint, destination: Endpoint) -> Option<(usize, u8)> {
         let hint = &self.hints[Hint::place(source, destination)];
@@ -182,7 +183,8 @@ impl FlowTable {
             .then_some((hint.index as usize, hint.direction))
     }
 
-    /// The index of a TCP connection, created if missing, and the direction.
+    /// Looks up a TCP connection and creates it if missing; also returns the direction from `source` to
+    /// `destination`.
     pub fn find_tcp(
         &mut self,
         source: Endpoint,
@@ -290,7 +292,7 @@ impl FlowTable {
         self.connections.iter_mut()
     }
 
-    /// Gives a connection a new number, since its ports are reused.
+    /// Gives a connection a new number, because its ports have been reused.
     pub fn renumber(&mut self, index: usize) {
         self.connections[index]
             .flows
@@ -312,7 +314,7 @@ mod tests {
         FlowKey::new(end(2, port), end(1, 2049), Transport::Tcp)
     }
 
-    /// Both directions find the same connection; a full table keeps connections with data.
+    /// Both directions find the same connection; a full table keeps connections that carried data.
     #[test]
     fn both_directions_share_a_connection_and_a_full_table_keeps_data() {
         let mut flows = FlowTable::new(4);
@@ -334,7 +336,7 @@ mod tests {
         assert!(matches!(flows.find(key(1).0, 2000), FlowLookup::Old(i) if i == first));
     }
 
-    /// Cached lookups agree with the table, and no entry outlives its connection.
+    /// Cached lookups agree with the table, and no cache entry outlives its connection.
     #[test]
     fn cached_lookups_agree_with_the_table() {
         let mut flows = FlowTable::new(64);

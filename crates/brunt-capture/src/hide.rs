@@ -7,7 +7,7 @@ use brunt_wire::net::IpAddress;
 
 use crate::key::FileKey;
 
-/// Replaces whatever identifies people and machines.
+/// Replaces anything that identifies people or machines.
 pub trait Hide: Debug + Send + Sync {
     /// Replaces an address.
     fn address(&self, address: IpAddress) -> IpAddress;

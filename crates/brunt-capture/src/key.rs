@@ -22,7 +22,7 @@ pub struct Peers {
     pub client: Endpoint,
     /// Answers them.
     pub server: Endpoint,
-    /// The transport between them.
+    /// The transport between the two sides.
     pub transport: Transport,
 }
 
@@ -43,7 +43,7 @@ impl FileKey {
     }
 }
 
-/// Direction of the data transfer.
+/// Direction of a data transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferDirection {
     /// From the server.
@@ -57,7 +57,7 @@ pub enum TransferDirection {
 pub struct Message {
     /// When its first byte was captured, in nanoseconds since 1970.
     pub first_ns: u64,
-    /// When its last byte was captured; `None` if that byte was missing.
+    /// When its last byte was captured; `None` if that byte was not captured.
     pub last_ns: Option<u64>,
     /// Whether every byte was captured.
     pub whole: bool,
@@ -65,12 +65,12 @@ pub struct Message {
     pub place: MessagePlace,
 }
 
-/// The position of a message in the packets.
+/// A message's position in the packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessagePlace {
     /// Bytes of payload before its header in its first packet.
     pub at: u32,
-    /// Bytes of the message according to its framing, file data included.
+    /// Length of the message in bytes according to its framing, including file data.
     pub len: u32,
 }
 
@@ -85,18 +85,18 @@ pub struct Packet {
     pub wire_len: u32,
     /// Bytes cut off by the snap length.
     pub missing: u32,
-    /// Destination and source MAC, if the link has both. In a tunnel, those of the innermost frame.
+    /// Destination and source MAC, if the link has both. In a tunnel, the addresses of the innermost frame.
     pub macs: Option<[u8; 12]>,
     /// The innermost VLAN ID.
     pub vlan: Option<u16>,
-    /// For IP: sender, receiver and the transport's protocol number; in a tunnel, those of the innermost
-    /// packet. Ports are zero if the transport has none, or if they are in another fragment.
+    /// For IP: source, destination, and protocol number of the transport; in a tunnel, those of the innermost packet.
+    /// Ports are zero if the transport has none, or if they are in another fragment.
     pub ends: Option<(Endpoint, Endpoint, u8)>,
-    /// Whether it is a fragment.
+    /// Whether it is an IP fragment.
     pub is_fragment: bool,
     /// For TCP: sequence number and control bits.
     pub tcp: Option<(u32, u8)>,
-    /// Bytes of payload above TCP or UDP, as sent.
+    /// Bytes of TCP or UDP payload, as sent.
     pub payload_len: Option<u32>,
     /// Whether its payload belongs to a message whose header was found.
     pub in_message: bool,
@@ -104,7 +104,8 @@ pub struct Packet {
     pub not_understood: Option<NextHeader>,
 }
 
-/// Whether a name leads to another file: in every directory, `.` and `..` name the directory and its parent.
+/// Whether a name leads to a further file; `.` and `..` don't, since in every directory they name the directory and
+/// its parent.
 #[inline]
 pub(crate) fn leads_on(name: &[u8]) -> bool {
     name != b"." && name != b".."

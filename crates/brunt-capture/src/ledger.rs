@@ -1,16 +1,16 @@
-//! The loss ledger: what was seen, what was lost and where. Every stage updates it and reports print it. Losses
-//! specific to a protocol are counted by its dissector under its own names (`dissect/counters.rs`). The one
-//! rule: the parts add up ([`Ledger::check`]).
+//! The loss ledger: what was seen, what was lost and where. Every stage updates it, and reports print it. Losses
+//! specific to a protocol are counted by its dissector under its own names (`dissect/counters.rs`). The one rule: the
+//! parts add up ([`Ledger::check`]).
 
 use brunt_lake::Column;
 use brunt_wire::net::Tunnel;
 
-/// Maximum number of protocol-specific counters, all protocols together. The table of dissectors is checked
-/// against it.
+/// Maximum number of protocol-specific counters, for all protocols together. The table of dissectors is checked
+/// against this limit.
 pub(crate) const OWN_MAX: usize = 16;
 
-/// Declares the counters and their descriptions, as fields and as columns of a trace. Counters after `later`
-/// were added after traces had been written without them; in those traces, they are null.
+/// Declares the counters with their descriptions, as fields and as columns of a trace. Counters after `later` are
+/// null in traces written before these counters were added.
 macro_rules! counters {
     ($(#[doc = $doc:literal] $name:ident,)* later: $(#[doc = $later_doc:literal] $later:ident,)*) => {
         /// Counters since the start of a capture.
@@ -20,7 +20,7 @@ macro_rules! counters {
             $(#[doc = $later_doc] pub $later: u64,)*
             /// Protocol-specific counters.
             pub own: [u64; OWN_MAX],
-            /// Calls that are counted again because they were open before ([`Ledger::since`]).
+            /// Calls that are counted again because they were already open at the start ([`Ledger::since`]).
             pub calls_carried: u64,
         }
 
@@ -46,7 +46,7 @@ macro_rules! counters {
 counters! {
     /// Packets processed by the pipeline.
     packets,
-    /// Bytes on the wire of these packets.
+    /// Length on the wire of all packets processed, in bytes.
     wire_bytes,
     /// Packets truncated by a snap length.
     packets_cut,
@@ -64,15 +64,15 @@ counters! {
     tunnels_vxlan,
     /// GENEVE headers removed.
     tunnels_geneve,
-    /// GRE headers removed, without those of ERSPAN.
+    /// GRE headers removed, except those of ERSPAN.
     tunnels_gre,
-    /// ERSPAN type I headers removed, with their GRE header.
+    /// ERSPAN type I headers removed, with their GRE headers.
     tunnels_erspan_1,
-    /// ERSPAN type II headers removed, with their GRE header.
+    /// ERSPAN type II headers removed, with their GRE headers.
     tunnels_erspan_2,
-    /// ERSPAN type III headers removed, with their GRE header.
+    /// ERSPAN type III headers removed, with their GRE headers.
     tunnels_erspan_3,
-    /// IP headers around another IP packet removed.
+    /// Outer IP headers removed from IP-in-IP packets.
     tunnels_ip_in_ip,
     /// MPLS label stacks removed.
     tunnels_mpls,
@@ -93,20 +93,20 @@ counters! {
     bytes_retransmitted,
     /// Gaps in streams that were skipped.
     holes,
-    /// Bytes in these gaps: of packets lost, or cut off by the snap length.
+    /// Bytes in skipped gaps: of packets that were lost, or cut off by the snap length.
     hole_bytes,
-    /// Gaps among them that were skipped for lack of memory for the data after them.
+    /// Gaps skipped because there was no memory for the data after them.
     gaps_no_room,
-    /// Bytes in gaps skipped for lack of memory; they may merely have been late.
+    /// Bytes in gaps skipped for lack of memory; these bytes may merely have been late.
     gap_bytes_no_room,
-    /// Jumps of a stream that are too wide for a hole; treated as a new start.
+    /// Jumps in a stream that are too wide for a hole and are treated as a new start.
     stream_jumps,
 
-    /// Number of times that the start of a record was lost and searched for.
+    /// Number of times that the start of a record was lost and had to be searched for.
     slow_mode_entries,
     /// Bytes searched for the start of a record.
     slow_mode_bytes,
-    /// Bytes of connections and datagrams with an unknown protocol.
+    /// Bytes of connections and datagrams of an unknown protocol.
     bytes_unclaimed,
     /// Incomplete records; their operations are kept if the header was captured.
     records_damaged,
@@ -117,25 +117,25 @@ counters! {
 
     /// Calls captured.
     calls,
-    /// Calls repeated with the same id while the first one was outstanding.
+    /// Calls repeated with the same id while the first call was outstanding.
     calls_repeated,
     /// Calls whose reply was captured.
     calls_answered,
-    /// Calls dropped after the timeout.
+    /// Calls abandoned after the timeout.
     calls_timed_out,
     /// Calls evicted to make room for others.
     calls_evicted,
-    /// Calls without a reply because another one ended them: tasks aborted by iSCSI task management.
+    /// Calls that another call ended without a reply: tasks aborted by iSCSI task management.
     calls_aborted,
     /// Calls outstanding when the capture ended.
     calls_open_at_end,
-    /// Calls outstanding now.
+    /// Calls that are outstanding now.
     calls_open,
     /// Replies captured.
     replies,
     /// Replies whose call was not captured.
     replies_unmatched,
-    /// Bodies that were captured completely but could not be parsed to the end.
+    /// Message bodies that were captured completely but could not be parsed to the end.
     bodies_malformed,
     /// Bytes of READ and WRITE data.
     data_bytes,
@@ -145,11 +145,11 @@ counters! {
     blocks_summed,
     /// Rows of the trace dropped for lack of disk space or memory.
     trace_rows_lost,
-    /// Parts of the trace deleted to stay within its maximum size.
+    /// Parts of the trace deleted to keep it within its maximum size.
     trace_parts_deleted,
-    /// Rows of the trace in the deleted parts.
+    /// Rows in the deleted parts of the trace.
     trace_rows_deleted,
-    /// Bytes on disk of the deleted parts.
+    /// Bytes on disk of the deleted parts of the trace.
     trace_bytes_deleted,
     /// Packets missing from the packet file for lack of disk space or memory.
     pcap_packets_lost,
@@ -157,32 +157,32 @@ counters! {
     later:
     /// Packets with an earlier time than the previous packet on their interface.
     packets_back,
-    /// Number of times that the capture's clock was set: a packet's time went back by more than 100 ms, or jumped ahead by 120 s or more while requests were outstanding.
+    /// Clock changes: packet times went back by over 100 ms, or ahead by 120 s or more while requests were open.
     clock_steps,
-    /// Unanswered requests that were outstanding for longer than any answered one, in a capture with gaps: the reply was most likely lost.
+    /// Unanswered requests that waited longer than any answered one, in a capture with gaps: replies likely lost.
     replies_lost,
-    /// Number of times that the capture was started again to continue its trace.
+    /// Number of times that the capture was restarted to continue its trace.
     restarts,
     /// Nanoseconds between the last packet before each restart and the first after it.
     restart_gap_ns,
 }
 
-/// A sum in a [`Ledger`] that doesn't hold.
+/// A sum in a [`Ledger`] that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unbalanced {
-    /// Calls are answered, repeated, timed out, evicted, aborted or open.
+    /// Every call must be answered, repeated, timed out, evicted, aborted or open.
     #[error("not every call is answered, repeated, timed out, evicted, aborted or open")]
     Calls,
-    /// Replies are matched or unmatched.
+    /// Every reply must be matched or unmatched.
     #[error("not every reply is matched or unmatched")]
     Replies,
 }
 
 impl Ledger {
-    /// Checks that the parts add up and returns the first sum that doesn't.
+    /// Checks that the parts add up.
     ///
     /// # Errors
-    /// Names the sum that is wrong. This is a bug in brunt, and the report is marked invalid.
+    /// Returns the first sum that is wrong. A wrong sum is a bug in brunt, and the report is marked invalid.
     pub fn check(&self) -> Result<(), Unbalanced> {
         let calls = self.calls_answered
             + self.calls_timed_out
@@ -200,8 +200,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// The counters since `before`, an earlier state of the same pipelines. Calls that were open then count as calls
-    /// of this part, too, so that its parts add up.
+    /// The counters since `before`, an earlier state of the same pipelines. Calls that were open at that time count
+    /// as calls of this period, too, so that its parts add up.
     pub fn since(&self, before: &Ledger) -> Ledger {
         let (now, then) = (self.counters(), before.counters());
         let since = std::array::from_fn(|index| now[index].saturating_sub(then[index]));
@@ -212,7 +212,7 @@ impl Ledger {
         since
     }
 
-    /// The counter of stripped headers of this tunnel type.
+    /// The counter of headers removed for this tunnel type.
     pub fn tunnel(&mut self, tunnel: Tunnel) -> &mut u64 {
         match tunnel {
             Tunnel::Vxlan => &mut self.tunnels_vxlan,

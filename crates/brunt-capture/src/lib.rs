@@ -1,14 +1,13 @@
-//! Passive reconstruction of storage operations: turns packets from a tap or a capture file into operations
-//! (requests matched with their replies), checksums of the data, and analyses of both. Called by
-//! `brunt capture` and `brunt analyze`. The one rule: unseen data is counted, never guessed, and no operation
-//! is ever invented.
+//! Passive reconstruction of storage operations: turns packets from a tap or a capture file into operations (requests
+//! matched with their replies), checksums of the data, and analyses of both. Called by `brunt capture` and `brunt
+//! analyze`. The one rule: data that was not captured is counted, never guessed, and no operation is ever invented.
 //!
 //! ```text
 //!   source ──batches──► pipeline: frames → connections → reassembly → dissectors ──► sinks
 //! ```
 //!
-//! Each stage is a plain state machine; its driver (a thread or an actor) feeds it batches. A connection
-//! belongs to one pipeline, so pipelines share nothing.
+//! Each stage is a plain state machine; its driver (a thread or an actor) feeds it batches. Each connection belongs
+//! to one pipeline, so pipelines share nothing.
 #![deny(unsafe_code)]
 
 pub mod analysis;

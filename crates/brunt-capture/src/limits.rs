@@ -1,23 +1,24 @@
-//! Limits of a pipeline's memory and time. Its stages read them when they are created. The one rule: everything
-//! that a peer can make large has a limit here.
+//! Limits on a pipeline's memory and time. Each stage reads them when it is created. The one rule: everything that a
+//! peer can make large has a limit here.
 
 /// Resource limits of a pipeline. The defaults stay below 200 MB under any traffic.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections tracked at a time.
+    /// Maximum connections tracked at a time.
     pub connections: usize,
-    /// Calls waiting for their replies.
+    /// Maximum calls waiting for their replies.
     pub calls_waiting: usize,
-    /// How long calls wait, in nanoseconds of capture time.
+    /// Maximum time that calls wait, in nanoseconds of capture time.
     pub call_timeout_ns: u64,
-    /// Bytes buffered for incomplete data: out-of-order segments, heads of messages.
+    /// Maximum bytes buffered for incomplete data: out-of-order segments, beginnings of messages.
     pub kept_bytes: usize,
-    /// The first record's number and the step to the next one: parallel pipelines assign distinct numbers.
+    /// The first record number and the step to the next: parallel pipelines assign distinct numbers.
     pub record_ids: (u64, u64),
 }
 
 impl Limits {
-    /// The limits for pipeline `index` of `count`, so that all of them together keep within these.
+    /// The limits for pipeline `index` of `count`: each gets an equal share, so that all of them together stay within
+    /// these limits (except for rounding).
     pub fn share(&self, index: usize, count: usize) -> Limits {
         let (first, step) = self.record_ids;
         Limits {

@@ -1,13 +1,13 @@
-//! A memory budget for everything that has to wait for more packets: out-of-order segments, partial messages,
-//! fragments. Each pipeline has one. The one rule: if the budget is exhausted, the requester abandons what it was
-//! waiting for, and the ledger counts it.
+//! A memory budget for everything that waits for more packets: out-of-order segments, partial messages, fragments.
+//! Each pipeline has its own. The one rule: if the budget is exhausted, the requester abandons what it was waiting
+//! for, and the ledger counts it.
 
-/// Buffers kept for reuse, so that a busy capture doesn't call the allocator for each one.
+/// Maximum buffers kept for reuse, so that a busy capture doesn't call the allocator for each buffer.
 const SPARES_MAX: usize = 256;
-/// A buffer that grew beyond this is returned to the allocator.
+/// A buffer that grew beyond this size is returned to the allocator.
 const SPARE_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes in use, their bound, and spare buffers.
+/// Bytes in use, their limit, and spare buffers.
 #[derive(Debug)]
 pub struct Memory {
     used: usize,
@@ -30,7 +30,7 @@ impl Memory {
         self.used
     }
 
-    /// Appends to a buffer taken from here, if the budget allows.
+    /// Appends to a buffer of this budget, if the budget allows it.
     #[must_use]
     pub fn append(&mut self, buffer: &mut Vec<u8>, bytes: &[u8]) -> bool {
         if self.used + bytes.len() > self.max {
@@ -46,13 +46,13 @@ impl Memory {
         true
     }
 
-    /// Shortens a buffer taken from here.
+    /// Shortens a buffer of this budget.
     pub fn truncate(&mut self, buffer: &mut Vec<u8>, len: usize) {
         self.used -= buffer.len().saturating_sub(len);
         buffer.truncate(len);
     }
 
-    /// Takes a buffer back.
+    /// Takes a buffer back, for reuse.
     pub fn release(&mut self, mut buffer: Vec<u8>) {
         self.used -= buffer.len();
         if buffer.capacity() > 0
@@ -69,7 +69,7 @@ impl Memory {
 mod tests {
     use super::*;
 
-    /// The bound holds, and everything taken is returned.
+    /// The limit holds, and everything taken is returned.
     #[test]
     fn memory_stays_within_its_bound_and_is_returned() {
         let mut memory = Memory::new(10);

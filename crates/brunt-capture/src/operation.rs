@@ -10,7 +10,7 @@ pub(crate) use crate::key::leads_on;
 pub use crate::key::{FileKey, Message, MessagePlace, Packet, Peers, TransferDirection, Transport};
 use crate::ledger::Ledger;
 
-/// The kind of an operation, across all protocols. It determines the operation's name and counter.
+/// The kind of an operation, across all protocols. The kind determines the operation's name and counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationKind(u16);
 
@@ -20,7 +20,7 @@ impl OperationKind {
         OperationKind(number)
     }
 
-    /// Its index: below [`OperationKind::COUNT`], valid only in this process.
+    /// The index of the kind: below [`OperationKind::COUNT`], valid only in this process.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -37,7 +37,7 @@ impl Protocol {
         Protocol(number)
     }
 
-    /// Its index, valid only in this process.
+    /// The index of the protocol, valid only in this process.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -51,9 +51,9 @@ pub struct OperationSummary {
     pub kind: OperationKind,
     /// Its protocol.
     pub protocol: Protocol,
-    /// The protocol's status, if the operation has one and it was seen. Zero is success.
+    /// The protocol's status, if the operation has one and its reply was captured. Zero means success.
     pub status: Option<u32>,
-    /// The file it works on, or the directory for operations on names.
+    /// The file that the operation works on; for operations on names, the directory.
     pub file: Option<FileKey>,
     /// Direction of the data; `None` if the operation moves none.
     pub direction: Option<TransferDirection>,
@@ -66,7 +66,7 @@ pub struct OperationSummary {
 }
 
 impl OperationSummary {
-    /// An operation about which nothing else is known.
+    /// An operation of which only kind and protocol are known.
     #[inline]
     pub const fn of(kind: OperationKind, protocol: Protocol) -> OperationSummary {
         OperationSummary {
@@ -82,48 +82,48 @@ impl OperationSummary {
     }
 }
 
-/// A request with its reply, or without one if none arrived in time. Holds the fields that all protocols have;
-/// the rest is in [`Operation::detail`].
+/// A request with its reply, or without a reply if none was captured in time. Holds the fields that all protocols
+/// have; the rest is in [`Operation::detail`].
 #[derive(Clone, Copy, Debug)]
 pub struct Operation<'a> {
-    /// Numbers requests in the order in which they were seen; links the tables of a trace.
+    /// The operation's number, in the order in which requests were seen; links the tables of a trace.
     pub record_id: u64,
     /// The protocol-independent summary.
     pub summary: OperationSummary,
     /// Client and server.
     pub peers: Peers,
-    /// Pairs request and reply: the RPC xid or the initiator task tag.
+    /// Links request and reply: the RPC xid or the initiator task tag.
     pub tag: u32,
     /// The request.
     pub request: Message,
-    /// The reply; `None` if none was seen.
+    /// The reply; `None` if none was captured.
     pub reply: Option<Message>,
     /// Operations outstanding when this one was requested, itself included.
     pub outstanding: u32,
-    /// Bytes of its file data that fell into holes.
+    /// Bytes of the operation's file data that were not captured.
     pub data_missing: u32,
-    /// The capture's clock was set between request and reply, so the latency is unknown.
+    /// Whether the capture's clock was set between request and reply, so that the latency is unknown.
     pub clock_was_set: bool,
     /// The protocol-specific part.
     pub detail: &'a Detail<'a>,
 }
 
 impl Operation<'_> {
-    /// Nanoseconds from the request's first byte to the reply's. `None` without a reply, if the capture's clock was set
-    /// between the two, or if the reply's time is earlier than the request's.
+    /// Nanoseconds from the request's first byte to the reply's first byte. `None` without a reply, if the capture's
+    /// clock was set between the two, or if the reply's time is earlier than the request's.
     #[inline]
     pub fn latency_ns(&self) -> Option<u64> {
         let reply = self.reply.filter(|_| !self.clock_was_set)?;
         reply.first_ns.checked_sub(self.request.first_ns)
     }
 
-    /// The outcome of the transfer.
+    /// The outcome of the data transfer.
     #[inline]
     pub fn outcome(&self) -> TransferOutcome {
         TransferOutcome::of(self.summary.status, self.reply.is_some())
     }
 
-    /// Passes on the names it reveals: the file, the directory it is in, and its name there. Roots have no
+    /// Passes on the names that this operation reveals: the file, its directory, and its name there. Roots have no
     /// directory, and a path as their name.
     #[inline]
     pub(crate) fn each_name(&self, tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) {
@@ -143,7 +143,7 @@ impl Operation<'_> {
 /// Checksums of consecutive blocks of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct ChecksumRun<'a> {
-    /// The operation that moved the blocks.
+    /// The operation that transferred the blocks.
     pub record_id: u64,
     /// The file.
     pub file: FileKey,
@@ -157,11 +157,11 @@ pub struct ChecksumRun<'a> {
 
 /// Receives the pipeline's results.
 pub trait Sink {
-    /// An operation completed or was abandoned.
+    /// An operation was completed or abandoned.
     fn on_operation(&mut self, operation: &Operation<'_>);
     /// Checksums of data that was read or written.
     fn on_checksums(&mut self, run: &ChecksumRun<'_>);
-    /// Whether it uses checksums; otherwise none are computed. Asked for each piece of data.
+    /// Whether the sink uses checksums; if not, none are computed. Called for each piece of data.
     #[inline]
     fn wants_checksums(&self) -> bool {
         true
@@ -169,29 +169,29 @@ pub trait Sink {
     /// A packet was captured.
     #[inline]
     fn on_packet(&mut self, _time_ns: u64, _wire_len: u32) {}
-    /// The packet carries something that is not understood.
+    /// The packet's contents are not understood.
     fn on_not_understood(&mut self, _next: NextHeader, _wire_len: u32) {}
-    /// All available packets have been processed: deferred work is due now.
+    /// All available packets have been processed: deferred work is due.
     #[inline]
     fn on_batch_end(&mut self, _now_ns: u64, _ledger: &Ledger) {}
-    /// When the sink's window ends, in nanoseconds since 1970. The first packet at or after that time comes after
-    /// [`Sink::on_window_end`].
+    /// When the sink's window ends, in nanoseconds since 1970. [`Sink::on_window_end`] is called before the first
+    /// packet at or after that time.
     #[inline]
     fn window_until_ns(&self) -> u64 {
         u64::MAX
     }
-    /// The capture's time has reached [`Sink::window_until_ns`]; `ledger` counts everything before.
+    /// The capture's time has reached [`Sink::window_until_ns`]; `ledger` counts everything up to then.
     fn on_window_end(&mut self, _now_ns: u64, _ledger: &Ledger) {}
     /// The capture has ended, with these counters.
     fn on_end(&mut self, _ledger: &Ledger) {}
-    /// Whether the sink wants [`Sink::on_packet_parsed`], which has a cost.
+    /// Whether the sink wants calls of [`Sink::on_packet_parsed`], which take time.
     const PACKETS: bool = false;
-    /// The parsed properties of a packet.
+    /// Receives the parsed properties of a packet.
     #[inline]
     fn on_packet_parsed(&mut self, _packet: &Packet) {}
 }
 
-/// An optional sink.
+/// An optional sink, which does nothing if it is `None`.
 impl<S: Sink> Sink for Option<S> {
     #[inline]
     fn on_operation(&mut self, operation: &Operation<'_>) {

@@ -1,6 +1,6 @@
-//! Runs several parsers at once, each an actor of `brunt-actors` with its own pipeline. A reader (a thread)
-//! fills parcels and passes them to the parsers whose connections are in them. The one rule: parsers share
-//! nothing; their results are merged when they are done.
+//! Runs several parsers at once, each an actor of `brunt-actors` with its own pipeline. A reader (a thread) fills
+//! parcels and passes each to the parsers whose connections are in it. The one rule: parsers share nothing; their
+//! results are merged at the end.
 //!
 //! ```text
 //!   file or ring ──reader──► parcel ──┬─► parser 0: pipeline, sink ──┐
@@ -8,7 +8,7 @@
 //!        └────────── memory comes back when the last one is done ◄───
 //! ```
 //!
-//! If the parsers fall behind, a file's reader waits for memory; a live ring fills up, and the kernel counts
+//! If the parsers fall behind, a file's reader waits for a free parcel; a live ring fills up, and the kernel counts
 //! the drops.
 
 use std::path::Path;
@@ -28,10 +28,10 @@ use crate::pipeline::Pipeline;
 use crate::source::{CHUNK_BYTES, FileSource, SourceError};
 use crate::trace::pcap::PacketTap;
 
-/// Parcels of a file in flight for each parser, and for the reader. At half a megabyte each, they stay in the
-/// cache that the cores share.
+/// A file's parcels in flight for each parser, and for the reader. At half a megabyte each, they stay in the cache
+/// that the cores share.
 pub const PARCELS_EACH: usize = 4;
-/// How long the parsers may take to process the packets in flight when a capture ends.
+/// Maximum time for the parsers to process the packets in flight when a capture ends.
 const DRAIN_TIME: Duration = Duration::from_secs(120);
 
 /// The result of a capture shared by several parsers.
@@ -43,13 +43,13 @@ pub struct Shares<S> {
     pub ledger: Ledger,
 }
 
-/// Why a capture by several parsers failed.
+/// Why a capture with several parsers failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ParallelError {
-    /// The source failed.
+    /// The packets could not be read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// A parser ended early: a bug in brunt.
+    /// A parser ended early, which is a bug in brunt.
     #[error("a parser failed: {0}")]
     Parser(String),
 }
@@ -57,9 +57,9 @@ pub enum ParallelError {
 /// Where parsers run.
 #[derive(Clone, Debug, Default)]
 pub struct ParserPlaces {
-    /// If there are no `cpus`.
+    /// Used if `cpus` is empty.
     pub placement: Placement,
-    /// Sets of CPUs, on which parsers take turns.
+    /// Sets of CPUs, assigned to the parsers in turn.
     pub cpus: Vec<Vec<usize>>,
 }
 
@@ -76,11 +76,11 @@ type Question<S> = Box<dyn FnOnce(usize, &Pipeline<S>) + Send>;
 
 /// Messages to a parser.
 pub enum PipelineMessage<S> {
-    /// Packets, possibly including those of other parsers.
+    /// Packets, possibly including those for other parsers.
     Parcel(Arc<Parcel>),
     /// A query, called with the parser's index.
     Query(Question<S>),
-    /// The capture's time, in nanoseconds since 1970, after which all further packets were captured.
+    /// A time of the capture, in nanoseconds since 1970: no earlier packet will follow.
     Time(u64),
 }
 
@@ -117,7 +117,7 @@ pub struct Parsers<S> {
     results: Receiver<(usize, S, Ledger)>,
     router: Router,
     tap: Option<PacketTap>,
-    /// The second last announced to the parsers.
+    /// The second of the capture's time that was last announced to the parsers.
     told_s: u64,
 }
 
@@ -146,7 +146,7 @@ impl<S: Sink + Send + 'static> Parsers<S> {
                     pipeline: Some(pipeline),
                     results: sender.clone(),
                 };
-                // An inbox refuses messages once it is half full; the pool is the actual bound.
+                // An inbox rejects messages once it is half full, but what limits the parcels in flight is the pool.
                 let options = ActorOptions::named(format!("parser {index}")).on_scheduler(index);
                 system.spawn(parser, options.capacity(4 * parcels as u32))
             })
@@ -161,7 +161,7 @@ impl<S: Sink + Send + 'static> Parsers<S> {
         }
     }
 
-    /// Also shows every parcel to a tap that stores packets.
+    /// Also passes every parcel to a tap that stores packets.
     pub fn with_tap(self, tap: Option<PacketTap>) -> Parsers<S> {
         Parsers { tap, ..self }
     }
@@ -179,7 +179,7 @@ impl<S: Sink + Send + 'static> Parsers<S> {
     /// Passes a parcel to the parsers that have packets in it. Waits while their inboxes are full.
     ///
     /// # Errors
-    /// A parser is gone.
+    /// A parser has ended.
     pub fn deliver(&self, parcel: Parcel) -> Result<(), ParallelError> {
         let parcel = Arc::new(parcel);
         if let Some(tap) = &self.tap {
@@ -197,8 +197,8 @@ impl<S: Sink + Send + 'static> Parsers<S> {
         Ok(())
     }
 
-    /// Tells every parser the capture's time, once a second of that time, so that windows also end for parsers without
-    /// packets. No packet before `now_ns` may follow.
+    /// Announces the capture's time to every parser, once per second of that time, so that windows also end for
+    /// parsers without packets. No packet from before `now_ns` may follow.
     pub fn tell_time(&mut self, now_ns: u64) {
         let now_s = now_ns / 1_000_000_000;
         if now_s == self.told_s || now_ns == u64::MAX {
@@ -206,15 +206,15 @@ impl<S: Sink + Send + 'static> Parsers<S> {
         }
         self.told_s = now_s;
         for address in &self.addresses {
-            // A parser that is behind has packets, whose times it sees.
+            // A parser that is behind has packets waiting and gets the time from them.
             let _ = address.try_send(PipelineMessage::Time(now_ns));
         }
     }
 
-    /// Queues a query for every parser; the query delivers its own answer.
+    /// Queues a query for every parser; the query itself has to deliver the answer.
     pub fn query(&self, question: impl Fn(usize, &Pipeline<S>) + Clone + Send + 'static) {
         for address in &self.addresses {
-            // A parser that is behind is skipped: a view is not worth waiting for.
+            // A parser that is behind is skipped: a view of the capture is not worth waiting for.
             let _ = address.try_send(PipelineMessage::Query(Box::new(question.clone())));
         }
     }
@@ -233,7 +233,7 @@ impl<S: Sink + Send + 'static> Parsers<S> {
         )
     }
 
-    /// Processes everything in flight, then ends.
+    /// Processes everything in flight, then ends the parsers.
     ///
     /// # Errors
     /// A parser failed.
@@ -259,11 +259,11 @@ impl<S: Sink + Send + 'static> Parsers<S> {
 /// The result of a capture file shared by several parsers.
 #[derive(Debug)]
 pub struct FileShares<S> {
-    /// The sinks and counters.
+    /// The parsers' sinks, and the merged counters.
     pub shares: Shares<S>,
-    /// Set if the file is damaged: the rest of it was not read.
+    /// Set if the file is damaged, in which case the rest was not read.
     pub damage: Option<SourceError>,
-    /// Bytes after the last complete packet: the file was truncated while it was written.
+    /// Bytes after the last complete packet: the file ends in the middle of a packet.
     pub cut_bytes: usize,
 }
 
@@ -271,7 +271,7 @@ pub struct FileShares<S> {
 /// thread reads; `tap` also stores the packets.
 ///
 /// # Errors
-/// The file cannot be opened, nothing in it can be read, or a parser failed.
+/// The file cannot be opened, an error occurs before the first packet was read, or a parser failed.
 pub fn run_file_parallel<S: Sink + Send + 'static>(
     path: &Path,
     sinks: Vec<S>,
@@ -303,7 +303,7 @@ pub fn run_file_parallel<S: Sink + Send + 'static>(
             parsers.deliver(parcel)?;
             break;
         }
-        // The start of the next packet moves to the next chunk.
+        // The beginning of the next packet moves to the next chunk.
         let mut next = pool.take();
         source.carry(
             parcel.chunk().expect("as above"),

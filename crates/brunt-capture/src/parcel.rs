@@ -1,6 +1,6 @@
-//! Carries packets from a reader to the parsers, as references into shared memory. The memory is allocated when
-//! a capture starts. When its last user drops it, a parcel returns to its pool, and the blocks of a ring return
-//! to the kernel. The one rule: no packet's bytes are copied on the way.
+//! Carries packets from a reader to the parsers, as references into shared memory. All parcels are allocated when a
+//! capture starts. When its last user drops it, a parcel returns to its pool, and ring blocks are given back to the
+//! kernel. The one rule: no packet's bytes are copied on the way.
 
 use std::hash::BuildHasher;
 use std::num::NonZeroUsize;
@@ -21,12 +21,12 @@ use crate::live::LiveBlock;
 use crate::operation::Transport;
 use crate::source::PacketRef;
 
-/// Memory that holds packets.
+/// Memory that contains packets.
 #[derive(Debug)]
 pub enum PacketMemory {
     /// A chunk of a file.
     Chunk(Vec<u8>),
-    /// Memory of live packets; returns to the kernel when its last user drops it.
+    /// Memory of live packets; given back to the kernel when its last user drops it.
     Live(Arc<LiveBlock>),
 }
 
@@ -45,11 +45,11 @@ struct Parts {
     regions: Vec<PacketMemory>,
     /// One list per parser, in capture order.
     lists: Vec<Vec<PacketRef>>,
-    /// For each list, its out-of-order packets in the whole capture.
+    /// For each list, the counts of packets that are out of order in the whole capture.
     out_of_order: Vec<OutOfOrder>,
 }
 
-/// Packets for all parsers, with the memory that holds them.
+/// Packets for all parsers, with the memory that contains them.
 #[derive(Debug)]
 pub struct Parcel {
     parts: Parts,
@@ -76,7 +76,7 @@ impl Parcel {
         }
     }
 
-    /// All packets, merged by time; those of one parser stay in capture order even if their times don't.
+    /// All packets, merged by time; those of one parser stay in capture order even if their times are out of order.
     pub fn in_order(&self) -> impl Iterator<Item = CapturedPacket<'_>> {
         let mut lists: Vec<_> = self
             .parts
@@ -125,7 +125,7 @@ impl Parcel {
             })
     }
 
-    /// Adds a packet of a ring (0 for a file) to the list of the parser that its connection belongs to.
+    /// Adds a packet from ring `ring` (0 for a file) to the list of the parser that its connection belongs to.
     #[inline]
     pub fn route(&mut self, router: &mut Router, packet: PacketRef, ring: usize) {
         let Parts {
@@ -172,7 +172,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// `count` parcels for `parsers` parsers, with a chunk of `chunk_bytes` each unless that is zero.
+    /// `count` parcels for `parsers` parsers, each with a chunk of `chunk_bytes` unless that is zero.
     pub fn new(count: usize, parsers: usize, chunk_bytes: usize) -> Pool {
         let (back, free) = sync_channel(count);
         for _ in 0..count {
@@ -198,14 +198,14 @@ impl Pool {
 
     /// An empty parcel; waits while all are in use.
     pub fn take(&self) -> Parcel {
-        let parts = self.free.recv().expect("the pool holds one end itself");
+        let parts = self.free.recv().expect("the pool itself holds a sender");
         Parcel {
             parts,
             home: self.back.clone(),
         }
     }
 
-    /// An empty parcel, if one comes back in time.
+    /// An empty parcel, if one is returned in time.
     pub fn take_within(&self, time: Duration) -> Option<Parcel> {
         let parts = self.free.recv_timeout(time).ok()?;
         Some(Parcel {
@@ -214,7 +214,7 @@ impl Pool {
         })
     }
 
-    /// Waits until all parcels are back; `false` if they are not back in time.
+    /// Waits until all parcels have been returned; `false` if that takes longer than `time` for any of them.
     pub fn wait_for_all(&self, time: Duration) -> bool {
         let parcels: Vec<Parcel> = (0..self.count)
             .map_while(|_| self.take_within(time))
@@ -223,17 +223,17 @@ impl Pool {
     }
 }
 
-/// Fragmented tunnel packets whose first fragment was seen and whose other fragments may follow.
+/// Maximum fragmented tunnel packets remembered, whose first fragment was seen and whose other fragments may follow.
 const FRAGMENTED_MAX: usize = 256;
 
-/// Chooses the parser for a packet: both directions of a connection get the same one, inside any tunnels.
+/// Chooses the parser for a packet: both directions of a connection go to the same parser, inside any tunnels.
 #[derive(Clone, Debug)]
 pub struct Router {
     hasher: RandomState,
-    /// If each ring of an interface has a parser: the number of these rings.
+    /// The number of rings per interface, if each ring has a parser.
     rings: Option<NonZeroUsize>,
     order: TimeOrder,
-    /// The parser that got the first fragment of a tunnel packet, indexed by a hash of the packet's key.
+    /// The parser that got the first fragment of a tunnel packet; indexed by a hash of the packet's key.
     fragmented: Box<[Option<(FragmentKey, u16)>]>,
 }
 
@@ -249,9 +249,9 @@ impl Default for Router {
 }
 
 impl Router {
-    /// Gives parser `i` the packets of the `i`-th of `rings` rings of every interface, without looking into them: the
-    /// kernel distributed connections among the rings, both directions to the same one, in the same way on all
-    /// interfaces.
+    /// Gives parser `i` the packets of the `i`-th of `rings` rings of every interface, without looking into them.
+    /// This works because the kernel distributes connections among the rings in the same way on all interfaces, with
+    /// both directions of a connection in the same ring.
     pub fn by_ring(&mut self, rings: NonZeroUsize) {
         self.rings = Some(rings);
     }
@@ -271,7 +271,7 @@ impl Router {
     /// The parser for an IP packet inside `depth` tunnels.
     #[inline]
     fn of_ip(&mut self, ip: &IpPacket<'_>, depth: usize, count: usize) -> usize {
-        // Only the first fragment has ports, and it is UDP that gets fragmented. So UDP packets and fragments are
+        // Only the first fragment has ports, and mainly UDP packets are fragmented. So UDP packets and fragments are
         // routed by addresses alone, and fragments reach the same parser as unfragmented datagrams.
         let ports = match (&ip.fragment, parse_transport(ip.protocol, ip.payload)) {
             (None, Ok(IpPayload::Tcp(tcp))) => [tcp.source_port, tcp.destination_port],
@@ -303,7 +303,7 @@ impl Router {
         (((hash >> 32) * count as u64) >> 32) as usize
     }
 
-    /// The parser for the content of a tunnel, if it is IP.
+    /// The parser for the contents of a tunnel, if they are IP.
     #[cold]
     fn of_inner(&mut self, inner: &TunnelPayload<'_>, depth: usize, count: usize) -> Option<usize> {
         if depth >= TUNNELS_MAX {
@@ -337,7 +337,7 @@ impl Router {
             let (known, index) = self.fragmented[place]?;
             return (known == key).then_some(usize::from(index));
         }
-        // The first fragment's headers give lengths of the whole packet.
+        // The headers in the first fragment contain lengths of the whole packet.
         let payload = Payload {
             bytes: ip.payload.bytes,
             wire_len: usize::from(u16::MAX),

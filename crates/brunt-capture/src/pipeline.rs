@@ -1,5 +1,5 @@
-//! Turns frames into operations: runs the stages in order for the connections of this pipeline. One thread or
-//! actor feeds it batches. The one rule: a packet's payload is not copied unless it has to wait for other packets.
+//! Turns frames into operations: runs the stages in order for the connections of this pipeline. One thread or actor
+//! feeds it batches. The one rule: a packet's payload is copied only if it has to wait for other packets.
 
 use brunt_wire::ParseError;
 use brunt_wire::net::{
@@ -36,7 +36,7 @@ struct Stages<S> {
     memory: Memory,
 }
 
-/// The last stage, and the sink for its findings.
+/// The last stage, and the sink for its results.
 #[derive(Debug)]
 struct Protocols<S> {
     dissectors: Dissectors,
@@ -53,7 +53,7 @@ struct DirectionStream<'a, S> {
 }
 
 impl<S: Sink> StreamSink for DirectionStream<'_, S> {
-    // Always inlined: an in-order segment goes from here straight into its dissector's code.
+    // Always inlined: an in-order segment goes straight from here into the dissector's code.
     #[inline(always)]
     fn piece(&mut self, piece: Piece<'_>, time_ns: u64, ledger: &mut Ledger, memory: &mut Memory) {
         let gap = match piece {
@@ -106,7 +106,7 @@ impl<S: Sink> Pipeline<S> {
         Pipeline::with_clock(sink, limits, CaptureClock::default())
     }
 
-    /// One of several pipelines that share a capture; feed it with [`Pipeline::on_some_packets`].
+    /// One of several pipelines that share a capture; to be fed with [`Pipeline::on_some_packets`].
     pub fn one_of_several(sink: S, limits: Limits) -> Pipeline<S> {
         Pipeline::with_clock(sink, limits, CaptureClock::of_one_of_several())
     }
@@ -163,8 +163,8 @@ impl<S: Sink> Pipeline<S> {
             .on_batch_end(self.now_ns, &stages.ledger);
     }
 
-    /// Like `on_packets`, for one of several pipelines; `out_of_order` counts these packets' disorder in the
-    /// whole capture.
+    /// Like [`Pipeline::on_packets`], for one of several pipelines; `out_of_order` counts those of these packets that
+    /// are out of order in the whole capture.
     pub fn on_some_packets<'p>(
         &mut self,
         out_of_order: OutOfOrder,
@@ -193,7 +193,7 @@ impl<S: Sink> Pipeline<S> {
         (self.stages.protocols.sink, self.stages.ledger)
     }
 
-    /// The capture's time has reached `now_ns`: no earlier packet will follow.
+    /// Announces that the capture's time has reached `now_ns`: no earlier packet will follow.
     pub fn on_time(&mut self, now_ns: u64) {
         if now_ns >= self.stages.protocols.sink.window_until_ns() {
             self.end_window(now_ns);
@@ -220,7 +220,8 @@ impl<S: Sink> Pipeline<S> {
             protocols
                 .clock
                 .on_packet(packet.time_ns, packet.interface, next_record, ledger);
-        // If the clock was set back, a `now` taken before the step would prevent anything from expiring for that long.
+        // If the clock was set back by some time, keeping the earlier `now` would prevent anything from expiring for
+        // that time.
         self.now_ns = match was_set {
             true => packet.time_ns,
             false => self.now_ns.max(packet.time_ns),
@@ -353,7 +354,7 @@ impl<S: Sink> Pipeline<S> {
                     bytes: &bytes,
                     wire_len: bytes.len(),
                 };
-                // `seen` describes this fragment; the reassembled packet is parsed into a copy.
+                // `seen` describes this fragment, so the reassembled packet is parsed into a copy.
                 let mut whole = *seen;
                 self.on_ip(ip, payload, depth, &mut whole);
                 seen.not_understood = whole.not_understood;
@@ -510,7 +511,8 @@ impl<S: Sink> Pipeline<S> {
         if !connection.streams[mine].is_new_syn(tcp.seq) {
             return index;
         }
-        // A SYN without ACK opens a connection, and the earlier one on these ports is over. A SYN-ACK answers.
+        // A SYN without ACK opens a connection, so the previous connection on these ports is over. A SYN-ACK answers
+        // such a SYN.
         if !tcp.flags.ack() && connection.carried_data {
             self.stages.finish_connection(connection);
             connection.streams = Default::default();
@@ -532,7 +534,7 @@ impl<S: Sink> Pipeline<S> {
     ) -> bool {
         let (key, direction) = FlowKey::new(source, destination, Transport::Udp);
         let mut flow = Flow::new(source, destination, Transport::Udp, 0, direction);
-        // DNS and the like are not worth a place in the table.
+        // DNS and the like don't deserve an entry in the table.
         if !self
             .stages
             .protocols
@@ -559,7 +561,7 @@ impl<S: Sink> Pipeline<S> {
 }
 
 impl<S: Sink> Stages<S> {
-    /// Splits the borrow: the dissectors, and the context they write to.
+    /// Splits the borrow into the dissectors and the context they write to.
     fn split(&mut self) -> (&mut Dissectors, Out<'_, S>) {
         let Stages {
             protocols:

@@ -1,9 +1,9 @@
 //! Passively reassembles one direction of a TCP connection: takes segments and emits an ordered stream of data and
-//! holes. Fed by the pipeline, read by [`crate::dissect`]. The one rule: the receiver's acknowledgements decide.
-//! Acknowledged data will not be sent again, so a gap below the acknowledgement is a hole (the capture lost it). A gap
-//! above it may still be filled and waits in a small reorder buffer. If no acknowledgement is ever seen (one port of a
-//! tap), gaps wait only for some segments or milliseconds. If there is no room, the oldest gap is abandoned, never the
-//! bytes that have just arrived.
+//! holes. Fed by the pipeline; [`crate::dissect`] receives the stream. The one rule: the receiver's acknowledgements
+//! decide. Acknowledged data is not sent again, so a gap below the acknowledgement is a hole (the capture lost the
+//! data). A gap above it may still be filled, so the data after the gap waits in a small reorder buffer. If no
+//! acknowledgement is ever seen (one port of a tap), data waits only for a number of segments or milliseconds. If
+//! there is no room, the oldest gap is abandoned, but never the bytes that have just arrived.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,34 +13,34 @@ use brunt_wire::net::Payload;
 use crate::ledger::Ledger;
 use crate::memory::Memory;
 
-/// Maximum segments waiting for a gap to be filled; beyond this, the gap is abandoned.
+/// Maximum segments waiting for a gap to be filled; beyond that, the gap is abandoned.
 const SEGMENTS_WAITING_MAX: usize = 2048;
 /// Maximum bytes waiting in one direction; a sender's window is rarely larger.
 const BYTES_WAITING_MAX: usize = 4 << 20;
-/// How long a gap may stay open, in capture time.
+/// Maximum time that a gap may stay open, in capture time.
 const GAP_NS_MAX: u64 = 3_000_000_000;
-/// If the other direction was never seen, a gap is abandoned after this many later segments or this much time. A lost
-/// segment is retransmitted within about that time over the distances at which storage is used.
+/// If the other direction was never seen, a gap is abandoned after this many later segments or this much time. Over
+/// the distances at which storage is accessed, a lost segment is retransmitted within about that time.
 const ONE_SIDED_SEGMENTS_MAX: usize = 128;
 const ONE_SIDED_GAP_NS_MAX: u64 = 20_000_000;
-/// A sequence number this far away belongs to another connection on the same ports, or the capture was
-/// interrupted: nothing in between is known.
+/// A sequence number this far away belongs to another connection on the same ports, or follows an interruption of the
+/// capture: nothing is known about the bytes in between.
 const JUMP_BYTES_MAX: u32 = 1 << 30;
 
 /// A part of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// The next bytes.
+    /// The next bytes of the stream.
     Data(&'a [u8]),
-    /// The number of missing bytes.
+    /// A hole, with the number of missing bytes.
     Hole(u32),
-    /// An unknown amount of the stream is missing.
+    /// An unknown part of the stream is missing.
     Jump,
 }
 
 /// Receives the stream.
 pub trait StreamSink {
-    /// Receives the next part, captured at `time_ns`.
+    /// Receives the next piece, captured at `time_ns`.
     fn piece(&mut self, piece: Piece<'_>, time_ns: u64, ledger: &mut Ledger, memory: &mut Memory);
 }
 
@@ -49,7 +49,7 @@ pub trait StreamSink {
 pub struct StreamContext<'a, O> {
     /// Receives the stream.
     pub out: &'a mut O,
-    /// Counts data lost, given up or retransmitted.
+    /// Counts lost, abandoned and retransmitted data.
     pub ledger: &'a mut Ledger,
     /// Budget for the waiting data.
     pub memory: &'a mut Memory,
@@ -62,7 +62,7 @@ impl<O: StreamSink> StreamContext<'_, O> {
     }
 }
 
-/// A sequence number. Numbers that are compared lie within half the number space of each other (RFC 9293, 3.4).
+/// A sequence number. Numbers are only compared if they are less than half the number space apart (RFC 9293, 3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seq(u32);
 
@@ -78,19 +78,20 @@ impl PartialOrd for Seq {
     }
 }
 
-/// Maximum bytes of the segments in one run. Its buffer grows to less than twice that, so it can still be reused.
+/// Maximum total bytes of the segments in one run. The run's buffer grows to less than twice that, so it can still be
+/// reused.
 const RUN_BYTES_MAX: usize = 32 << 10;
 
-/// Contiguous segments that wait. After a loss, they are the rest of the window and share one entry.
+/// Contiguous segments that wait for earlier data. After a loss, the rest of the window forms one run.
 #[derive(Debug)]
 struct Run {
-    /// Length of all segments.
+    /// Total length of the segments on the wire.
     wire_len: u32,
     bytes: Vec<u8>,
     /// Length of the first segment.
     first_len: u32,
     first_ns: u64,
-    /// For each further segment, its end within the run and when it was captured.
+    /// For each further segment, where it ends within the run and when it was captured.
     others: Vec<(u32, u64)>,
 }
 
@@ -105,8 +106,8 @@ impl Run {
             .map_or(self.first_ns, |(_, time_ns)| *time_ns)
     }
 
-    /// Whether a segment at this distance from the run's start can extend the run: it is contiguous and neither
-    /// was cut.
+    /// Whether a segment at this distance from the run's start can extend the run: it is contiguous, neither was
+    /// truncated, and there is room.
     fn is_extended_by(&self, distance: u32, payload: Payload<'_>) -> bool {
         distance == self.wire_len
             && self.bytes.len() == self.wire_len as usize
@@ -122,10 +123,10 @@ pub struct Reassembly {
     next: u32,
     /// The highest acknowledgement seen from the other side.
     acked: u32,
-    /// The value of `acked` when the stream began; while they are equal, the other side was not seen.
+    /// The value of `acked` when the stream began; as long as they are equal, the other side has not been seen.
     start: u32,
     synchronized: bool,
-    /// Keyed by the sequence number of their first byte; almost always empty.
+    /// Waiting runs, keyed by the sequence number of their first byte; almost always empty.
     waiting: BTreeMap<Seq, Run>,
     waiting_segments: usize,
     waiting_bytes: usize,
@@ -144,7 +145,7 @@ impl Reassembly {
         !self.synchronized || seq.wrapping_add(1) != self.next
     }
 
-    /// A SYN opens a connection.
+    /// Starts the stream of the connection that a SYN opens.
     pub fn on_syn(&mut self, seq: u32, memory: &mut Memory) {
         self.clear(memory);
         self.begin(seq.wrapping_add(1));
@@ -160,8 +161,8 @@ impl Reassembly {
         self.acked != self.start && ahead(self.acked, seq) >= 0
     }
 
-    /// The other side has acknowledged everything before `ack`. Returns `true` if segments are waiting and
-    /// [`Reassembly::settle`] may deliver them.
+    /// Records that the other side has acknowledged everything before `ack`. Returns `true` if segments are waiting,
+    /// so that [`Reassembly::settle`] may be able to deliver them.
     #[inline(always)]
     pub fn on_ack(&mut self, ack: u32) -> bool {
         if !self.synchronized
@@ -265,7 +266,7 @@ impl Reassembly {
         let wire_len = payload.wire_len as u32;
         if let Some((Seq(start), run)) = self.waiting.range_mut(..=Seq(seq)).next_back() {
             let distance = seq.wrapping_sub(*start);
-            // A retransmission of waiting bytes. Partial overlaps are trimmed on delivery.
+            // A retransmission of bytes that are waiting. Partial overlaps are trimmed on delivery.
             if distance.saturating_add(wire_len) <= run.wire_len {
                 to.ledger.bytes_retransmitted += u64::from(wire_len);
                 return;
@@ -293,7 +294,7 @@ impl Reassembly {
             self.give_up_for_room(until, time_ns, to);
             let known = ahead(self.next, seq);
             if known >= 0 {
-                // The segment is next in the stream now and needs no room.
+                // The segment is now next in the stream and needs no room.
                 let known = (known as u32).min(wire_len);
                 let bytes = payload.bytes.get(known as usize..).unwrap_or(&[]);
                 return self.deliver(bytes, wire_len - known, time_ns, to);
@@ -316,7 +317,7 @@ impl Reassembly {
         }
     }
 
-    /// Gives up the gap before `until` and delivers what follows it.
+    /// Abandons the gap before `until` and delivers what follows it.
     #[cold]
     fn give_up_for_room(
         &mut self,
@@ -336,7 +337,7 @@ impl Reassembly {
         }
     }
 
-    /// Delivers waiting runs as far as gaps are closed or given up.
+    /// Delivers waiting runs, as far as the gaps before them are closed or abandoned.
     pub fn settle(&mut self, to: &mut StreamContext<'_, impl StreamSink>) {
         while let Some((&Seq(seq), first)) = self.waiting.first_key_value() {
             if ahead(seq, self.next) > 0 {
@@ -359,7 +360,7 @@ impl Reassembly {
             || self.waiting_bytes > BYTES_WAITING_MAX - (1 << 16)
     }
 
-    /// Whether the first gap has been open too long. The data after it arrived at `since_ns`.
+    /// Whether the first gap has been open too long. The data after the gap arrived at `since_ns`.
     fn is_too_old(&self, since_ns: u64) -> bool {
         let last = self
             .waiting
@@ -397,7 +398,7 @@ impl Reassembly {
         to.memory.release(run.bytes);
     }
 
-    /// Gives up every gap at the end of the connection or the capture.
+    /// Abandons every gap, at the end of the connection or the capture.
     pub fn finish(&mut self, to: &mut StreamContext<'_, impl StreamSink>) {
         while let Some((&Seq(seq), first)) = self.waiting.first_key_value() {
             let since = first.first_ns;
@@ -459,7 +460,7 @@ mod tests {
     }
     use Step::*;
 
-    /// Plays the steps on a connection whose first byte has sequence number `start`; joins the output.
+    /// Plays the steps on a connection whose first byte has sequence number `start`, and joins the output.
     fn check(start: u32, steps: &[Step], expected: &str) -> Ledger {
         let (mut ledger, mut memory) = (Ledger::default(), Memory::new(1 << 20));
         let (mut tcp, mut out) = (Reassembly::default(), Collect::default());
@@ -492,7 +493,7 @@ mod tests {
         ledger
     }
 
-    /// With reordering, overlap, loss and wrap-around, the stream is the one the receiver had.
+    /// Despite reordering, overlap, loss and wrap-around, the stream is the one that the receiver got.
     #[test]
     fn the_stream_is_the_one_the_receiver_had() {
         for start in [1, 0xffff_fffe] {
@@ -514,13 +515,13 @@ mod tests {
                 ],
                 "abcdef",
             );
-            // The reassembly waits for the gap, as the receiver does; overlaps are trimmed.
+            // The reassembly waits for the gap to be filled, as the receiver does; overlaps are trimmed.
             check(
                 start,
                 &[Segment(2, "cde"), Segment(3, "def"), Segment(0, "abc")],
                 "abcdef",
             );
-            // Acknowledged but never seen: a hole, immediately.
+            // Acknowledged but not captured: a hole at once.
             check(start, &[Segment(0, "a"), Ack(3), Segment(3, "d")], "a-2d");
             check(
                 start,
@@ -538,13 +539,13 @@ mod tests {
                 ],
                 "a-2de",
             );
-            // Cut by the snap length.
+            // Truncated by the snap length.
             check(start, &[Cut(0, "ab", 5), Segment(5, "f")], "ab-3f");
             check(start, &[Cut(5, "f", 9), Segment(0, "abcde")], "abcdef-8");
         }
     }
 
-    /// A gap that is neither filled nor acknowledged costs a bounded buffer.
+    /// A gap that is neither filled nor acknowledged costs only a bounded buffer.
     #[test]
     fn an_open_gap_costs_a_bounded_buffer() {
         let (mut ledger, mut memory) = (Ledger::default(), Memory::new(64 << 20));
@@ -567,8 +568,8 @@ mod tests {
         assert_eq!(out.0[0], "-1");
     }
 
-    /// Without acknowledgements, a gap is abandoned after some segments: only the lost data is missing, however little
-    /// memory there is.
+    /// Without acknowledgements, a gap is abandoned after a number of segments: only the lost data is missing,
+    /// however little memory there is.
     #[test]
     fn without_acknowledgements_only_the_lost_data_is_missing() {
         for memory_bytes in [64 << 20, 20_000, 0] {
@@ -606,7 +607,7 @@ mod tests {
         }
     }
 
-    /// Segments in any order, some repeated and some split, give the original stream.
+    /// Segments in any order, some of them repeated or split, yield the original stream.
     #[test]
     fn segments_in_any_order_give_the_original_stream() {
         use brunt_core::random::Random;
@@ -623,7 +624,7 @@ mod tests {
             let (mut ledger, mut memory) = (Ledger::default(), Memory::new(1 << 20));
             let (mut tcp, mut out) = (Reassembly::default(), Collect::default());
             tcp.on_syn(start.wrapping_sub(1), &mut memory);
-            // The other side was seen, but has acknowledged nothing of this.
+            // The other side has been seen, but has not acknowledged any of this data.
             tcp.acked = start.wrapping_sub(1);
             for (at, len) in &cuts {
                 let bytes = &text[*at as usize..*at as usize + len];
@@ -647,7 +648,7 @@ mod tests {
         }
     }
 
-    /// A jump beyond any window is a new start, not a hole of a gigabyte.
+    /// A jump beyond any window is treated as a new start, not as a hole of a gigabyte.
     #[test]
     fn a_jump_beyond_any_window_is_a_new_start() {
         let ledger = check(

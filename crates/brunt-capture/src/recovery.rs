@@ -1,6 +1,7 @@
-//! Determines which operations could still be found in a capture that lost packets, and how many were found. Called by
-//! the loss tests and by `brunt-bench capture --loss`. The one rule: an operation is possible if both packets in which
-//! its call's and its reply's headers began are present, even if all others are missing.
+//! Determines which operations can still be found in a capture that lost packets, and how many of them were found.
+//! Called by the loss tests and by `brunt-bench capture --loss`. The one rule: an operation can be found if the
+//! packet in which its call's header began and the packet in which its reply's header began are both present, even if
+//! all others are missing.
 //!
 //! Each packet carries its number as its time ([`numbered`]), so an operation's times identify packets.
 
@@ -13,7 +14,7 @@ use crate::operation::{ChecksumRun, FileKey, Operation, OperationKind, Sink};
 
 /// Identifies an operation: the client's address and port, and the tag that pairs it with its reply.
 pub type Id = (u128, u16, u32);
-/// A block's checksum and its place: file, offset in bytes, whether it was written, and the checksum.
+/// A block's place and checksum: file, offset in bytes, whether it was written, and the checksum.
 pub type SumAt = (FileKey, u64, bool, u64);
 
 /// An operation as it was seen.
@@ -21,15 +22,15 @@ pub type SumAt = (FileKey, u64, bool, u64);
 pub struct SeenOperation {
     /// Its kind.
     pub kind: OperationKind,
-    /// The packet in which the call's header began.
+    /// The number of the packet in which the call's header began.
     pub call: u64,
-    /// The packet in which the reply's header began, if there was a reply.
+    /// The number of the packet in which the reply's header began, if there was a reply.
     pub reply: Option<u64>,
     /// The status.
     pub status: Option<u32>,
 }
 
-/// Time from one packet to the next in a numbered capture.
+/// Time between consecutive packets in a numbered capture.
 const STEP_NS: u64 = 1000;
 
 /// Packet `index` of a capture, with its number as its time.
@@ -40,7 +41,8 @@ pub fn numbered<'a>(index: u64, packet: &CapturedPacket<'a>) -> CapturedPacket<'
     }
 }
 
-/// Simulates packet loss at a tap: each packet has the same probability, and the same seed loses the same packets.
+/// Simulates packet loss at a tap: each packet is lost with the same probability, and the same seed loses the same
+/// packets.
 #[derive(Clone, Debug)]
 pub struct Loss {
     random: Random,
@@ -48,7 +50,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Loses a `share` of the packets, from 0 to 1.
+    /// Loses a fraction `share` of the packets, from 0 to 1.
     pub fn new(seed: u64, share: f64) -> Loss {
         Loss {
             random: Random::new(seed),
@@ -67,7 +69,7 @@ impl Loss {
 pub struct FoundOperations {
     /// Operations by their id.
     pub operations: HashMap<Id, SeenOperation>,
-    /// Operations reported twice.
+    /// Operations that were reported more than once.
     pub twice: Vec<Id>,
     /// All block checksums; `None` unless requested, since there are many.
     pub sums: Option<HashSet<SumAt>>,
@@ -96,14 +98,14 @@ impl Sink for FoundOperations {
     }
 }
 
-/// How many of the possible operations were found.
+/// How many of the operations that could be found were found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Operations with a reply in the whole capture.
     pub whole: u64,
-    /// Those that could be found with the packets that were kept.
+    /// Operations that can be found with the packets that were kept.
     pub possible: u64,
-    /// Those that were found correctly.
+    /// Operations among the possible ones that were found correctly.
     pub recovered: u64,
     /// Operations that were found but are wrong or never existed; should be empty.
     pub invented: Vec<String>,
@@ -121,8 +123,8 @@ impl Recovery {
 }
 
 impl FoundOperations {
-    /// The operations with a reply before packet `end` that could be found with the packets kept, and the
-    /// number of operations with a reply before `end`.
+    /// The operations with a reply before packet `end` that can be found with the packets kept, and the total number
+    /// of operations with a reply before `end`.
     pub fn possible(&self, kept: &[bool], end: u64) -> (Vec<Id>, u64) {
         let is_kept = |packet: u64| kept.get(packet as usize).copied().unwrap_or(false);
         let (mut possible, mut whole) = (Vec::new(), 0);
@@ -138,8 +140,9 @@ impl FoundOperations {
         (possible, whole)
     }
 
-    /// Compares the operations found despite losses with those of the whole capture. `strictly` also requires
-    /// every call and reply to be in its original packet, which holds for captures without retransmissions.
+    /// Compares the operations found despite losses with those of the whole capture. `strictly` also requires every
+    /// call and reply to be found in its original packet, which is always the case in captures without
+    /// retransmissions.
     pub fn compare(&self, found: &FoundOperations, kept: &[bool], strictly: bool) -> Recovery {
         let (possible, whole) = self.possible(kept, u64::MAX);
         let mut recovery = Recovery {
@@ -191,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Findable operations count as possible, and wrong findings are reported.
+    /// Operations that can be found count as possible, and wrong ones that were found are reported.
     #[test]
     fn possible_operations_are_counted_and_wrong_ones_reported() {
         let seen = |call, reply| SeenOperation {
@@ -206,7 +209,7 @@ mod tests {
             (3, seen(4, Some(5))),
             (4, seen(6, None)),
         ]);
-        // The second call's packet is lost.
+        // The packet with the second call is lost.
         let kept = [true, true, false, true, true, true, true];
         let check = |operations: &[(u32, SeenOperation)], recovered: u64, invented: &[&str]| {
             let recovery = truth.compare(&found(operations), &kept, true);
@@ -238,7 +241,7 @@ mod tests {
         assert_eq!(truth.possible(&kept, 5).0.len(), 1);
     }
 
-    /// The same seed loses the same packets, about as many as requested.
+    /// The same seed loses the same packets, and about as many as requested.
     #[test]
     fn the_same_seed_loses_the_same_packets() {
         let draw = |seed| {

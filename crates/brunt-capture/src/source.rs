@@ -1,6 +1,6 @@
-//! Sources of packets. A source fills batches: one buffer, and descriptors of the packets in it, so that the
-//! pipeline touches each byte once while it is in the cache. The one rule: a damaged file ends the capture with
-//! the place and reason of the damage, after all packets before it were delivered.
+//! Sources of packets. A source fills batches, each one buffer with descriptors of the packets in it, so that the
+//! pipeline touches each byte once while it is in the cache. The one rule: a damaged file ends the capture with the
+//! place of and reason for the damage, after all packets before it have been delivered.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -9,14 +9,14 @@ use brunt_core::input::{InputFile, is_stopped};
 use brunt_wire::Malformed;
 use brunt_wire::pcap::{CapturedPacket, LinkType, PacketFile, PacketStep};
 
-/// Bytes per read. Half of a core's L2 cache: a read from the page cache is then a copy into the cache, and the
+/// Bytes per read. Half of a core's L2 cache: reading from the page cache then copies into the L2 cache, and the
 /// parsers never wait for memory.
 pub(crate) const CHUNK_BYTES: usize = 512 << 10;
 
 /// Why a source stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The operating system refused.
+    /// The file cannot be opened or read.
     #[error("cannot read {path}: {source}")]
     Io {
         /// The file.
@@ -26,8 +26,8 @@ pub enum SourceError {
     },
     /// The file is not a capture.
     #[error(
-        "{path} is not a readable capture: {reason}; supported are pcap, pcapng and snoop, also \
-         compressed with gzip, zstd, xz, bzip2 or lz4"
+        "{path} is not a readable capture: {reason}; supported formats are pcap, pcapng and snoop, \
+         also compressed with gzip, zstd, xz, bzip2 or lz4"
     )]
     NoCapture {
         /// The file.
@@ -40,7 +40,7 @@ pub enum SourceError {
     Damaged {
         /// The file.
         path: String,
-        /// Packets read before the damage.
+        /// Number of packets read before the damage.
         packets: u64,
         /// What is wrong, and where.
         reason: Damage,
@@ -62,7 +62,7 @@ pub enum Damage {
     /// The content is not a capture.
     #[error(transparent)]
     Malformed(Malformed),
-    /// It cannot be decompressed completely: it is truncated or corrupted.
+    /// The file cannot be decompressed completely: it is truncated or corrupted.
     #[error("its compressed data is truncated or damaged ({0})")]
     Packed(io::Error),
 }
@@ -72,17 +72,17 @@ pub enum Damage {
 pub struct PacketRef {
     /// Nanoseconds since 1970.
     pub time_ns: u64,
-    /// First byte in the batch's buffer.
+    /// Offset of the packet's first byte in the batch's buffer.
     pub at: u32,
     /// Bytes captured.
     pub len: u32,
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub wire_len: u32,
     /// Index of the capture interface.
     pub interface: u32,
-    /// Index of the parcel region it lies in; zero if there is only one.
+    /// Index of the parcel region that contains the packet; zero if there is only one.
     pub region: u16,
-    /// Link type, which determines how to parse its first bytes.
+    /// Link type, which determines how the packet is parsed.
     pub link: LinkType,
 }
 
@@ -94,7 +94,7 @@ pub struct PacketBatch {
 }
 
 impl PacketBatch {
-    /// The packets, in the order of capture.
+    /// The packets, in capture order.
     #[inline]
     pub fn packets(&self) -> impl Iterator<Item = CapturedPacket<'_>> {
         self.packets.iter().map(|p| CapturedPacket {
@@ -122,7 +122,7 @@ pub struct FileSource {
     path: String,
     input: Box<dyn Read + Send>,
     format: PacketFile,
-    /// Bytes of the batch's buffer that are filled, and those already parsed.
+    /// Number of filled bytes in the batch's buffer, and number of bytes already parsed.
     filled: usize,
     used: usize,
     done: bool,
@@ -135,7 +135,7 @@ impl FileSource {
     /// Opens a file; `-` means standard input.
     ///
     /// # Errors
-    /// It cannot be opened or read.
+    /// The file cannot be opened or read.
     pub fn open(path: &Path) -> Result<FileSource, SourceError> {
         let name = path.display().to_string();
         let io = |source| SourceError::Io {
@@ -182,13 +182,13 @@ impl FileSource {
         })
     }
 
-    /// Bytes after the last complete packet: the file was truncated while it was written.
+    /// Bytes after the last complete packet: the file ends in the middle of a packet.
     pub fn cut_bytes(&self) -> usize {
         self.cut_bytes
     }
 
-    /// Fills `batch` with the next packets; returns `false` at the end. Pass the same batch each time: its
-    /// buffer holds the start of the next packet.
+    /// Fills `batch` with the next packets; returns `false` at the end. Pass the same batch each time: its buffer
+    /// contains the beginning of the next packet.
     ///
     /// # Errors
     /// The file cannot be read or is damaged; the batch then holds the packets before the damage.
@@ -196,7 +196,7 @@ impl FileSource {
         self.fill_chunk(&mut batch.bytes, &mut batch.packets)
     }
 
-    /// Moves the start of the next packet from the chunk filled last to the one filled next.
+    /// Moves the beginning of the next packet from the chunk that was filled last to the one to be filled next.
     pub fn carry(&mut self, from: &[u8], to: &mut Vec<u8>) {
         let tail = &from[self.used..self.filled];
         if to.len() < tail.len() {
@@ -207,7 +207,8 @@ impl FileSource {
         self.used = 0;
     }
 
-    /// Like [`FileSource::fill`], but takes the parts of a batch; [`FileSource::carry`] switches to another chunk.
+    /// Like [`FileSource::fill`], but takes the parts of a batch separately; [`FileSource::carry`] switches to
+    /// another chunk.
     ///
     /// # Errors
     /// The file cannot be read or is damaged; the list then holds the packets before the damage.
@@ -230,7 +231,8 @@ impl FileSource {
             need = self.walk(bytes, packets)?;
             if self.done {
                 self.cut_bytes = self.filled - self.used;
-                // A separate error: for example, the program that writes into the pipe failed before its first byte.
+                // This has its own error, because it can mean, for example, that the program at the other end of a
+                // pipe failed before it wrote anything.
                 if !self.format.is_known() {
                     let reason = match self.cut_bytes {
                         0 => Damage::Empty,
@@ -244,7 +246,7 @@ impl FileSource {
         Ok(!packets.is_empty())
     }
 
-    /// The error that ends the file: it is not a capture, or is damaged here.
+    /// The error that ends reading: the file is not a capture, or is damaged here.
     fn damage(&self, reason: Damage) -> SourceError {
         let path = self.path.clone();
         match self.packets {
@@ -257,8 +259,8 @@ impl FileSource {
         }
     }
 
-    /// Reads until `need` bytes are available or the input ends. It doesn't wait for a full buffer: a pipe may
-    /// be slow, and the packets already read would be delayed.
+    /// Reads until `need` bytes are available or the input ends. It doesn't wait until the buffer is full: a pipe may
+    /// be slow, which would delay the packets already read.
     fn read_until(&mut self, bytes: &mut [u8], need: usize) -> Result<(), SourceError> {
         while self.filled < need {
             match self.input.read(&mut bytes[self.filled..]) {
@@ -268,7 +270,7 @@ impl FileSource {
                 }
                 Ok(count) => self.filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The user stopped waiting: the packets so far are the capture.
+                // The user stopped waiting: the packets read so far are the capture.
                 Err(error) if is_stopped(&error) && self.format.is_known() => {
                     self.done = true;
                     break;
@@ -276,7 +278,7 @@ impl FileSource {
                 Err(source) => {
                     self.done = true;
                     return Err(match source.kind() {
-                        // Decompressors report damage as these kinds.
+                        // Decompressors report damage as one of these kinds.
                         io::ErrorKind::InvalidData
                         | io::ErrorKind::InvalidInput
                         | io::ErrorKind::UnexpectedEof
@@ -296,7 +298,7 @@ impl FileSource {
         Ok(())
     }
 
-    /// Lists the complete packets; returns how many bytes the next one needs.
+    /// Lists the complete packets; returns how many bytes the next packet needs.
     fn walk(
         &mut self,
         bytes: &mut [u8],
@@ -305,8 +307,8 @@ impl FileSource {
         loop {
             match self.format.next(&bytes[self.used..self.filled]) {
                 Ok(PacketStep::Packet(used, packet)) => {
-                    // In all formats, the packet's bytes come before its padding and trailer; the distance from
-                    // the start of the buffer gives their position.
+                    // In all formats, the packet's bytes come before its padding and trailer; their position is their
+                    // distance from the start of the buffer.
                     let start = packet.bytes.as_ptr() as usize - bytes.as_ptr() as usize;
                     packets.push(PacketRef {
                         time_ns: packet.time_ns,
@@ -347,7 +349,7 @@ mod tests {
         source.fill(&mut PacketBatch::default())
     }
 
-    /// Input that ends within its header is not a capture; a header without packets is one.
+    /// Input that ends within the file header is not a capture, but a header without packets is one.
     #[test]
     fn input_that_ends_within_its_header_is_not_a_capture() {
         let header: &[u8; 24] =

@@ -1,7 +1,8 @@
-//! Lists the protocols in a capture that has no operations, with packets and bytes: recognised by their first
-//! bytes, otherwise by port. Called by `brunt analyze` when it has nothing to report; reads the file a second time.
+//! For a capture without operations, lists the protocols in it with packets and bytes: recognised by their first
+//! bytes or, failing that, by port. Called by `brunt analyze` when it has nothing to report; reads the file a second
+//! time.
 //!
-//! The rule: recognition by bytes is evidence, by port a guess, and the report distinguishes the two.
+//! The rule: bytes are evidence for a protocol, a port is only a hint, and the report distinguishes the two.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -21,15 +22,15 @@ use crate::flow::FlowKey;
 use crate::operation::Transport;
 use crate::source::{FileSource, PacketBatch, SourceError};
 
-/// Connections tracked individually; packets of further ones are named by port alone.
+/// Maximum connections tracked individually; packets of further connections are named by port alone.
 const FLOWS_MAX: usize = 1 << 16;
-/// Distinct names; the rest is counted together.
+/// Maximum distinct names; all others are counted together.
 const NAMES_MAX: usize = 256;
-/// Distinct RPC procedures.
+/// Maximum distinct RPC procedures.
 const PROCEDURES_MAX: usize = 256;
 /// Largest plausible fragment of an RPC record.
 const FRAGMENT_BYTES_MAX: u32 = 16 << 20;
-/// A call's header: ten words, and two bodies of up to 400 bytes (RFC 5531, 8.2 and 9).
+/// A call's header: ten words, and two bodies of up to 400 bytes each (RFC 5531, 8.2 and 9).
 const CALL_HEADER_BYTES_MAX: usize = 40 + 2 * 400;
 
 /// How a protocol was recognised.
@@ -38,7 +39,7 @@ const CALL_HEADER_BYTES_MAX: usize = 40 + 2 * 400;
 pub enum Evidence {
     /// By the first bytes of its messages.
     Bytes,
-    /// By the port of either side, which may be used for something else.
+    /// By a port on either side, which may be used for something else.
     Port,
     /// By the protocol number in the preceding header.
     Header,
@@ -49,13 +50,13 @@ pub enum Evidence {
 /// One protocol of a capture.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SurveyRow {
-    /// For example `SMB 2 or 3` or `TCP port 1234`.
+    /// The name, such as `SMB 2 or 3` or `TCP port 1234`.
     pub name: String,
     /// How it was recognised.
     pub by: Evidence,
-    /// Packets that carried it.
+    /// Number of packets that carried it.
     pub packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes of these packets on the wire.
     pub bytes: u64,
     /// Share of all bytes of the capture, 0 to 1.
     pub share: f64,
@@ -64,7 +65,7 @@ pub struct SurveyRow {
 /// The protocols in a capture.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Survey {
-    /// Protocols, those with most bytes first.
+    /// The protocols, the one with the most bytes first.
     pub protocols: Vec<SurveyRow>,
     /// Calls per RPC program, version and procedure, such as `NFSv2 READ`.
     pub rpc_calls: BTreeMap<String, u64>,
@@ -89,7 +90,7 @@ impl fmt::Display for SurveyRow {
     }
 }
 
-/// Well-known ports of storage protocols, and of other protocols that are common in their captures.
+/// Well-known ports of storage protocols, and of other protocols that are common in captures of storage traffic.
 const PORTS: &[(u16, &str)] = &[
     (22, "SSH"),
     (53, "DNS"),
@@ -187,7 +188,7 @@ fn of_stream(bytes: &[u8]) -> Option<&'static str> {
             return Some("SMB 1");
         }
     }
-    // The server's greeting, a request, and the two kinds of reply (NBD protocol, "Values").
+    // The server's greeting, a request, and the two kinds of replies (NBD protocol, "Values").
     let nbd: [&[u8]; 4] = [
         b"NBDMAGIC",
         &[0x25, 0x60, 0x95, 0x13],
@@ -233,15 +234,15 @@ struct Traffic {
     bytes: u64,
 }
 
-/// Tracks the RPC records in one direction of a TCP connection while there is no gap. The segment after a gap is
-/// assumed to begin with a record.
+/// Tracks the RPC records in one direction of a TCP connection as long as there is no gap. The first segment after a
+/// gap is assumed to begin with a record.
 #[derive(Debug, Default)]
 struct RecordScan {
-    /// The sequence number after the last segment, unless its bytes weren't records.
+    /// The sequence number after the last segment; `None` if its bytes weren't records.
     next_seq: Option<u32>,
     /// Bytes until the next record mark.
     skip: usize,
-    /// Whether the record has another fragment, which has no header.
+    /// Whether the record continues with another fragment, which has no header.
     is_continued: bool,
     /// The beginning of a record whose header continues in the next segment.
     head: Vec<u8>,
@@ -266,7 +267,7 @@ impl RecordScan {
             head.extend_from_slice(payload.bytes);
             self.read(&head, call)
         };
-        // The bytes cut off by the snap length must end before the next mark.
+        // Bytes cut off by the snap length can be skipped only if they end before the next mark.
         let cut = payload.wire_len.saturating_sub(payload.bytes.len());
         let followed = read && cut <= self.skip;
         self.skip = self.skip.saturating_sub(cut);
@@ -480,7 +481,8 @@ impl Surveyor {
     }
 }
 
-/// The name of a flow: by its bytes if recognised, otherwise by its well-known port, otherwise by its lower port.
+/// The name of a flow: from its bytes if recognised, otherwise from its well-known port, otherwise from the lower of
+/// its ports.
 fn name_of(key: &FlowKey, found: Option<&'static str>) -> (String, Evidence) {
     if let Some(name) = found {
         return (name.to_string(), Evidence::Bytes);
@@ -501,7 +503,7 @@ fn name_of(key: &FlowKey, found: Option<&'static str>) -> (String, Evidence) {
     }
 }
 
-/// Surveys a capture file until it ends, is damaged, or `stop` returns true.
+/// Surveys a capture file until it ends, turns out to be damaged, or `stop` returns true.
 ///
 /// # Errors
 /// The file cannot be opened.
@@ -509,7 +511,7 @@ pub fn survey(path: &Path, mut stop: impl FnMut() -> bool) -> Result<Survey, Sou
     let mut source = FileSource::open(path)?;
     let (mut batch, mut surveyor) = (PacketBatch::default(), Surveyor::default());
     while !stop() {
-        // Damage was reported by the first pass already.
+        // The first pass has already reported the damage.
         let more = source.fill(&mut batch).unwrap_or(false);
         for packet in batch.packets() {
             surveyor.packet(&packet);
@@ -529,7 +531,7 @@ mod tests {
     /// cut off by the snap length. Retransmitted bytes aren't counted again.
     #[test]
     fn records_are_counted_across_segments() {
-        // A call of rpcbind's GETPORT: its record mark, the header and four words.
+        // A GETPORT call to rpcbind: the record mark, the header and four words.
         let mut record = 0x8000_0038_u32.to_be_bytes().to_vec();
         let words = [7, 0, 2, 100_000, 2, 3, 0, 0, 0, 0, 100_003, 3, 6, 0];
         record.extend(words.iter().flat_map(|word: &u32| word.to_be_bytes()));
@@ -539,7 +541,7 @@ mod tests {
             for &(from, captured, wire_len) in segments {
                 let bytes = &stream[from..from + captured];
                 let payload = Payload { bytes, wire_len };
-                // Sequence numbers wrap.
+                // Sequence numbers wrap around.
                 let seq = u32::MAX.wrapping_add(from as u32);
                 records.segment(seq, payload, |_| calls += 1);
             }
@@ -556,7 +558,7 @@ mod tests {
         assert_eq!(count(&[(0, 60, 60), (0, 60, 60), (60, 240, 240)]), 5);
         // Only the header of the first record was captured.
         assert_eq!(count(&[(0, 44, 60), (60, 240, 240)]), 5);
-        // Not even the header of the second one was: the next segment begins with a record.
+        // Not even the header of the second record was captured: the segment after it begins with a record.
         assert_eq!(count(&[(0, 80, 120), (120, 180, 180)]), 4);
         assert_eq!(count(&[(0, 60, 60), (90, 30, 30), (120, 180, 180)]), 4);
     }

@@ -1,14 +1,15 @@
-//! Reads bytes from an untrusted sender. All parsers of captured traffic borrow through it. The one rule: check a
-//! length against its named limit before using it; a truncated message is [`ParseError::Incomplete`], never malformed.
+//! Reads bytes from an untrusted sender. All parsers of captured traffic read and borrow through it. The one rule: a
+//! length is checked against its named limit before it is used; a truncated message is [`ParseError::Incomplete`],
+//! never malformed.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::Malformed;
 
-/// Why a parse stopped.
+/// Why parsing stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// The input is truncated; at least this many bytes, counted from its start, are needed.
+    /// The input is truncated: at least this many bytes, counted from its start, are needed.
     #[error("message truncated: {0} bytes are needed")]
     Incomplete(usize),
     /// The bytes violate the protocol.
@@ -23,7 +24,7 @@ pub struct FileData<'a> {
     pub at: usize,
     /// Bytes of data in the message as sent.
     pub len: u32,
-    /// The available bytes: all of the data, its beginning, or none if the data was handled elsewhere.
+    /// The available bytes: all of the data, only its beginning, or none if the data was handled elsewhere.
     pub bytes: &'a [u8],
 }
 
@@ -32,7 +33,7 @@ pub struct FileData<'a> {
 pub struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Where file data was elided from `bytes`, if it was.
+    /// The position at which file data was elided from `bytes`, if it was.
     elided_at: usize,
 }
 
@@ -49,7 +50,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Starts at the beginning of a message whose file data (with its padding) was elided at `at`; the rest of the
+    /// Starts at the beginning of a message whose file data, including padding, was elided at `at`; the rest of the
     /// message follows directly.
     #[inline]
     pub fn with_elided_data(bytes: &'a [u8], at: usize) -> Cursor<'a> {
@@ -66,13 +67,13 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// The bytes that are not yet consumed.
+    /// The bytes that have not been consumed yet.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
 
-    /// An error at the position `back` bytes before this one.
+    /// An error `back` bytes before the current position.
     #[inline]
     pub fn malformed(&self, back: usize, what: &'static str) -> ParseError {
         Malformed::new(self.at.saturating_sub(back), what).into()
@@ -108,27 +109,27 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// One byte.
+    /// Reads one byte.
     #[inline]
     pub fn u8(&mut self) -> Result<u8> {
         Ok(self.take(1)?[0])
     }
 
-    /// 16 bits, big-endian.
+    /// Reads 16 bits, big-endian.
     #[inline]
     pub fn u16(&mut self) -> Result<u16> {
         let b = self.take(2)?;
         Ok(u16::from_be_bytes([b[0], b[1]]))
     }
 
-    /// 32 bits, big-endian.
+    /// Reads 32 bits, big-endian.
     #[inline]
     pub fn u32(&mut self) -> Result<u32> {
         let b = self.take(4)?;
         Ok(u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
     }
 
-    /// 64 bits, big-endian.
+    /// Reads 64 bits, big-endian.
     #[inline]
     pub fn u64(&mut self) -> Result<u64> {
         let b = self.take(8)?;
@@ -137,7 +138,7 @@ impl<'a> Cursor<'a> {
         ]))
     }
 
-    /// An XDR boolean. Any value other than zero and one is malformed (RFC 4506, 4.4).
+    /// Reads an XDR boolean. Any value other than zero and one is malformed (RFC 4506, 4.4).
     #[inline]
     pub fn boolean(&mut self) -> Result<bool> {
         match self.u32()? {
@@ -147,7 +148,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A count of at most `max`.
+    /// Reads a count of at most `max`.
     #[inline]
     pub fn count(&mut self, max: u32, what: &'static str) -> Result<u32> {
         let count = self.u32()?;
@@ -157,7 +158,7 @@ impl<'a> Cursor<'a> {
         Ok(count)
     }
 
-    /// A variable-length opaque of at most `max` bytes, with its padding.
+    /// Reads a variable-length opaque of at most `max` bytes, with its padding.
     #[inline]
     pub fn opaque(&mut self, max: u32, what: &'static str) -> Result<&'a [u8]> {
         let len = self.count(max, what)? as usize;
@@ -166,8 +167,8 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
-    /// File data: like an opaque, but it may be elided or truncated. If it is truncated, everything after it is missing
-    /// too.
+    /// Reads file data: like an opaque, but it may be elided or truncated. If it is truncated, everything after it is
+    /// missing, too.
     #[inline]
     pub fn data(&mut self, max: u32, what: &'static str) -> Result<FileData<'a>> {
         let len = self.count(max, what)?;
@@ -196,8 +197,8 @@ pub const fn padding(len: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Truncated input is Incomplete with the number of bytes needed; an excessive length is Malformed at the right
-    /// position.
+    /// Truncated input is `Incomplete` with the number of bytes needed; an excessive length is `Malformed` at the
+    /// right position.
     #[test]
     fn too_short_is_incomplete_and_too_long_is_malformed() {
         let bytes = [0, 0, 0, 5, b'h', b'e', b'l', b'l', b'o', 0, 0, 0, 9];

@@ -1,4 +1,4 @@
-//! Converts bytes to messages and back. All of Brunt's protocol implementations use it; it depends on none of them. The
+//! Converts bytes to messages and back. All protocol implementations in Brunt use it; it depends on none of them. The
 //! one rule: nothing here waits, reads a clock, allocates based on an unchecked length, or is unsafe.
 #![forbid(unsafe_code)]
 
@@ -16,13 +16,13 @@ pub mod xdr;
 pub use cursor::{Cursor, FileData, ParseError};
 pub use xdr::XdrWriter;
 
-/// A peer violated its protocol. Count it, respond as the protocol requires, and carry on.
+/// A peer violated a protocol. Count the error, respond as the protocol requires, and carry on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed at byte {offset}: {what}")]
 pub struct Malformed {
     /// Offset in bytes from the start of the message.
     pub offset: usize,
-    /// What the protocol requires there.
+    /// The requirement of the protocol that was violated.
     pub what: &'static str,
 }
 

@@ -19,37 +19,37 @@ impl<'a> XdrWriter<'a> {
         XdrWriter { out }
     }
 
-    /// 32 bits, big-endian.
+    /// Appends 32 bits, big-endian.
     #[inline]
     pub fn u32(&mut self, value: u32) {
         self.out.extend_from_slice(&value.to_be_bytes());
     }
 
-    /// 64 bits, big-endian.
+    /// Appends 64 bits, big-endian.
     #[inline]
     pub fn u64(&mut self, value: u64) {
         self.out.extend_from_slice(&value.to_be_bytes());
     }
 
-    /// A boolean.
+    /// Appends a boolean.
     #[inline]
     pub fn boolean(&mut self, value: bool) {
         self.u32(value.into());
     }
 
-    /// Bytes that are already XDR.
+    /// Appends bytes that are already XDR.
     #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
-    /// A wire struct.
+    /// Appends a wire struct.
     #[inline]
     pub fn view<T: IntoBytes + Immutable>(&mut self, value: &T) {
         self.raw(value.as_bytes());
     }
 
-    /// An optional value: a boolean, then the value if present.
+    /// Appends an optional value: a boolean, then the value if present.
     #[inline]
     pub fn optional<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
         self.boolean(value.is_some());
@@ -58,7 +58,7 @@ impl<'a> XdrWriter<'a> {
         }
     }
 
-    /// A variable-length opaque: its length, bytes and padding.
+    /// Appends a variable-length opaque: its length, bytes and padding.
     ///
     /// # Panics
     /// If there are more than 2^32 - 1 bytes.
@@ -69,7 +69,8 @@ impl<'a> XdrWriter<'a> {
         self.pad(bytes.len());
     }
 
-    /// File data. If its bytes are elsewhere, only its length is written: the caller sends the data and padding itself.
+    /// File data. If the data's bytes are elsewhere, only its length is written: the caller sends the data and the
+    /// padding itself.
     ///
     /// # Panics
     /// If only a part of the data's bytes is available.
@@ -87,7 +88,7 @@ impl<'a> XdrWriter<'a> {
         }
     }
 
-    /// The padding after `len` bytes.
+    /// Appends the padding after `len` bytes.
     #[inline]
     fn pad(&mut self, len: usize) {
         self.raw(&[0; 3][..padding(len)]);

@@ -1,7 +1,7 @@
 //! The interface of an analysis: it consumes events and reports its findings as rows, with their columns and a query
-//! that gives the same rows. Each analysis is one file and is called through the table of analyses. The one rule:
-//! states of several pipelines, files or hosts can be merged, and the merged state equals that of a single pipeline; so
-//! a state can be sent and stored.
+//! that gives the same rows. One file per analysis, called through the table of analyses. The one rule: states of
+//! several pipelines, files or hosts can be merged, and the merged state equals that of a single pipeline that saw
+//! all the traffic. A state can therefore be stored and sent to another host.
 
 use std::fmt::Debug;
 
@@ -14,7 +14,7 @@ use super::event::OperationEvent;
 use crate::key::FileKey;
 use crate::operation::ChecksumRun;
 
-/// One analysis: sees everything once and keeps a sketch of bounded size.
+/// One analysis: sees every event once and keeps a sketch of bounded size.
 pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
     /// One line of help: what it finds out.
     const HELP: &'static str;
@@ -22,11 +22,11 @@ pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
     /// The same question in SQL, on the tables of a trace: `brunt sql DIR` runs it under the analysis's name.
     const SQL: Option<&'static str> = None;
 
-    /// Announces the next events, so that analyses with tables can look up their entries in one go.
+    /// Passes the upcoming events, so that analyses with tables can look up their entries in one batch.
     #[inline]
     fn prefetch(&mut self, _events: &[OperationEvent]) {}
 
-    /// An operation, with its index among the events passed to [`Analyse::prefetch`].
+    /// Handles an operation; `_place` is its index among the events passed to [`Analyse::prefetch`].
     #[inline]
     fn on_event(&mut self, _event: &OperationEvent, _place: usize) {}
 
@@ -34,14 +34,14 @@ pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
     #[inline]
     fn on_packet(&mut self, _time_ns: u64, _wire_len: u32) {}
 
-    /// The packet carries something that is not understood.
+    /// Handles a packet whose contents are not understood.
     fn on_not_understood(&mut self, _next: NextHeader, _wire_len: u32) {}
 
-    /// Checksums of data.
+    /// Handles checksums of data.
     #[inline]
     fn on_checksums(&mut self, _run: &ChecksumRun<'_>) {}
 
-    /// A name of a file of `server`, with its directory; `None` for roots, whose name is a path.
+    /// Handles the name of a file on `server`, with its directory; `None` for a root, whose name is a path.
     #[inline]
     fn on_name(
         &mut self,
@@ -52,14 +52,14 @@ pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
     ) {
     }
 
-    /// Processes deferred work. Called before events are announced, and before the state is read, merged or sent.
+    /// Processes deferred work. Called before [`Analyse::prefetch`], and before the state is read, merged or sent.
     #[inline]
     fn settle(&mut self) {}
 
-    /// Merges another state of the same traffic; both have settled.
+    /// Merges another state of the same traffic; both have been settled.
     fn merge(&mut self, other: Self);
 
-    /// The analysis's part of a report, which programs read as JSON, and the terminal and the page show.
+    /// This analysis's part of a report: JSON for programs, tables and figures on the terminal and the page.
     fn sections(&self) -> Vec<AnalysisSection> {
         Vec::new()
     }

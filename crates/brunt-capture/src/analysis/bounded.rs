@@ -1,8 +1,9 @@
 //! A table of bounded size that keeps the heaviest entries. When it is full, a new entry replaces the lightest
 //! of a few candidates, and the lost weight is counted. Heavy entries are updated often, so they stay.
 //!
-//! The error of each entry is bounded as in the space-saving algorithm (Metwally and others, 2005): a new entry may have
-//! been here before, with at most the largest weight that was ever evicted, including what that entry may have lost.
+//! The error of each entry is bounded as in the space-saving algorithm (Metwally and others, 2005): the key of a new
+//! entry may have been evicted before, with at most the largest weight ever evicted, including what that entry may
+//! itself have lost.
 
 use brunt_core::prefetch;
 use hashbrown::HashTable;
@@ -14,9 +15,9 @@ pub const NOWHERE: usize = usize::MAX;
 /// Entries considered for eviction.
 const SAMPLE: usize = 16;
 
-/// The importance of an entry.
+/// The importance of an entry, which decides what is evicted.
 pub trait Weight {
-    /// Entries with a larger weight are kept.
+    /// Entries with a larger weight are kept longer.
     fn weight(&self) -> u64;
 }
 
@@ -28,7 +29,7 @@ struct Slot<V> {
     value: V,
 }
 
-/// Entries by a 64-bit key with random bits.
+/// Entries by 64-bit key; the bits of a key must be random.
 #[derive(Clone, Debug)]
 pub struct Bounded<V> {
     table: HashTable<u32>,
@@ -37,9 +38,9 @@ pub struct Bounded<V> {
     hand: usize,
     evicted: u64,
     evicted_weight: u64,
-    /// No key without an entry ever had more weight.
+    /// Upper bound on the weight of any key without an entry.
     evicted_max: u64,
-    /// For each entry, the weight that it may have lost when it was evicted earlier.
+    /// For each entry, the most weight that earlier evictions of its key may have lost.
     lost_max: Vec<u64>,
 }
 
@@ -106,7 +107,7 @@ impl<V: Weight + Default> Bounded<V> {
         }
     }
 
-    /// The place of an entry, created if missing. Valid until another entry is created.
+    /// The place of an entry, created if missing. The place is valid until another entry is created.
     #[inline]
     pub fn place(&mut self, key: u64) -> usize {
         match self.find(key) {
@@ -123,10 +124,11 @@ impl<V: Weight + Default> Bounded<V> {
             .map(|&i| i as usize)
     }
 
-    /// The likely place of an entry, found without reading the entry. [`NOWHERE`] if it is missing.
+    /// The likely place of an entry, found by its hash alone, without reading the entry. [`NOWHERE`] if it is
+    /// missing.
     #[inline]
     pub fn guess(&self, key: u64) -> usize {
-        // The table itself compares seven bits of the hash.
+        // The table still compares seven bits of the hash.
         self.table
             .find(key, |_| true)
             .map_or(NOWHERE, |&i| i as usize)
@@ -221,8 +223,8 @@ impl<V: Weight + Default> Bounded<V> {
         self.find(key).map(|place| self.at(place))
     }
 
-    /// Merges another table: `add` combines entries with the same key; the others are moved. The bounds are equal, so
-    /// entries that don't fit evict others like new entries: the lightest candidate first.
+    /// Merges another table: `add` combines entries with the same key; other entries are moved. If they don't all
+    /// fit, the lightest candidates are evicted, as for new entries; the error bounds of the tables add up.
     pub fn merge(&mut self, other: Bounded<V>, mut add: impl FnMut(&mut V, V)) {
         self.evicted += other.evicted;
         self.evicted_weight += other.evicted_weight;
@@ -247,7 +249,7 @@ impl<V: Weight + Default> Bounded<V> {
         self.evicted_max += other.evicted_max;
     }
 
-    /// The weight that any entry may have lost, and that any missing one may have had, at most.
+    /// The most weight that any entry may have lost or any missing entry may have had.
     pub fn undercount_max(&self) -> u64 {
         self.lost_max
             .iter()
@@ -305,7 +307,7 @@ mod tests {
         assert_eq!(kept + table.evicted().1, 400_000);
     }
 
-    /// Whatever was evicted, and however often tables are merged, no entry lacks more than the stated weight.
+    /// However many entries were evicted and tables merged, no entry lacks more than the reported weight.
     #[test]
     fn no_entry_lacks_more_than_the_stated_weight() {
         let mut random = brunt_core::random::Random::new(3);
@@ -313,7 +315,7 @@ mod tests {
         let mut truth = std::collections::HashMap::<u64, u64>::new();
         for _ in 0..20_000u64 {
             let chosen = random.next_u64();
-            // Few keys are frequent, and none stays so for long.
+            // A few keys are frequent, but only for a while.
             let key = spread((chosen % 1000).min(chosen >> 32 & 255));
             tables[(chosen >> 63) as usize].entry(key).0 += 1;
             *truth.entry(key).or_default() += 1;

@@ -10,7 +10,7 @@ use super::analyse::Analyse;
 use crate::checksum::{BLOCK_BYTES, sum};
 use crate::operation::ChecksumRun;
 
-/// Its section's figures.
+/// The figures of this analysis's section.
 const FIGURES: &[SectionColumn] = &[
     SectionColumn::new("blocks_read", "blocks read", SectionUnit::Count),
     SectionColumn::new("blocks_written", "blocks written", SectionUnit::Count),
@@ -29,7 +29,7 @@ pub struct Duplicates {
     zero: u64,
     blocks: [u64; 2],
     zeros: [u64; 2],
-    /// Distinct contents, of blocks read and written together.
+    /// Distinct contents of the blocks read and written, taken together.
     contents: HyperLogLog,
     /// Distinct pairs of place and content.
     placed: HyperLogLog,
@@ -58,7 +58,7 @@ impl Analyse for Duplicates {
         for (block, &sum) in (first..).zip(run.sums) {
             self.zeros[write] += u64::from(sum == self.zero);
             self.contents.insert(sum);
-            // The place, spread over 64 bits by the golden ratio, then mixed with the content.
+            // The block's place, spread over 64 bits by the golden ratio, then mixed with its content.
             let place = run
                 .file
                 .0
@@ -90,7 +90,9 @@ impl Analyse for Duplicates {
             "zero_share": self.zero_share(),
         });
         let section = AnalysisSection::figures("duplicates", "Duplicate data", columns, figures);
-        vec![section.note("Blocks of 512 bytes; a duplicate's content also exists elsewhere.")]
+        vec![section.note(
+            "In blocks of 512 bytes; a block is a duplicate if its content also exists elsewhere.",
+        )]
     }
 }
 
@@ -106,8 +108,8 @@ impl Duplicates {
         (blocks > 0).then(|| zeros as f64 / blocks as f64)
     }
 
-    /// Share of the distinct blocks (place and content) whose content also exists elsewhere: the
-    /// saving by deduplication. `None` without blocks.
+    /// Share of the distinct blocks (place and content) whose content also exists elsewhere: the space that
+    /// deduplication would save. `None` without blocks.
     pub fn duplicate_share(&self) -> Option<f64> {
         let (contents, placed) = (self.contents.count() as f64, self.placed.count() as f64);
         (placed > 0.0).then(|| (1.0 - contents / placed).max(0.0))
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
     use crate::operation::FileKey;
 
-    /// 30 % repeated contents are reported as 30 %; re-reading the same place is not a duplicate.
+    /// With 30 % repeated contents, the share is 30 %; re-reading the same place is not a duplicate.
     #[test]
     fn repeated_contents_are_duplicates_and_rereads_are_not() {
         let mut duplicates = Duplicates::default();

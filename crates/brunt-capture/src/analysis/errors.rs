@@ -12,10 +12,10 @@ use super::event::OperationEvent;
 use crate::key::address;
 use crate::operation::{OperationKind, Protocol};
 
-/// Combinations counted separately; further ones are counted together.
+/// Combinations counted individually; further ones are counted together.
 const COMBINATIONS_MAX: usize = 8192;
 
-/// Its section's columns; the query has those that it can.
+/// Columns of this analysis's section; its SQL query returns as many of them as it can.
 const COLUMNS: &[SectionColumn] = &[
     SectionColumn::new("operation", "operation", SectionUnit::Text),
     SectionColumn::new("protocol", "protocol", SectionUnit::Text).page_only(),
@@ -37,7 +37,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// The standard's name, or the number.
+    /// The name in the standard, or the number if it has none.
     pub fn name(self) -> String {
         self.protocol.status_name(self.status)
     }
@@ -100,7 +100,7 @@ impl From<Stored> for Errors {
     }
 }
 
-/// A row of its section.
+/// A row of this analysis's section.
 #[derive(Serialize)]
 struct ErrorRow {
     operation: &'static str,
@@ -129,7 +129,7 @@ impl From<Storm> for ErrorRow {
     }
 }
 
-/// One error and the clients that get it.
+/// One kind of error and the clients that get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storm {
     /// The failing operation.
@@ -169,7 +169,7 @@ impl Analyse for Errors {
         vec![match self.not_told_apart {
             0 => section,
             count => section.note(format!(
-                "Another {} had further combinations of operation, status and client.",
+                "{} had further combinations of operation, status and client, which are not listed.",
                 counted(count as usize, "error")
             )),
         }]

@@ -1,14 +1,14 @@
-//! An operation reduced to the fields that analyses use. Created by the sink and when reading a trace.
+//! The fields of an operation that analyses use. Created by the sink, and when a trace is read.
 
 use brunt_core::TransferOutcome;
 use brunt_wire::net::IpAddress;
 
 use crate::operation::{FileKey, Operation, OperationKind, Protocol, TransferDirection};
 
-/// An operation reduced to the fields that analyses use.
+/// The fields of an operation that analyses use.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationEvent {
-    /// Its number, in the order in which requests were seen.
+    /// The operation's number, in the order in which requests were seen.
     pub record_id: u64,
     /// When the call was sent: nanoseconds since 1970.
     pub time_ns: u64,
@@ -20,11 +20,11 @@ pub struct OperationEvent {
     pub server: IpAddress,
     /// The kind of operation.
     pub kind: OperationKind,
-    /// Its protocol, which defines the meaning of `error`.
+    /// The protocol, which defines the meaning of `error`.
     pub protocol: Protocol,
     /// Direction of the requested data, if any.
     pub direction: Option<TransferDirection>,
-    /// Whether the data was moved.
+    /// Whether the operation moved the data.
     pub outcome: TransferOutcome,
     /// The file or directory.
     pub file: Option<FileKey>,

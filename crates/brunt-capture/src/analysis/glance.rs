@@ -1,5 +1,5 @@
-//! The live view of a capture: counters since its start, and the hottest entries. A pipeline creates one on
-//! request; those of several pipelines are merged. Cheap enough for once per second.
+//! The live view of a capture: counters since its start, and the hottest entries. A pipeline creates one view on
+//! request; the views of several pipelines are merged. Cheap enough to create once per second.
 
 use brunt_result::capture::Finding;
 use brunt_wire::net::IpAddress;
@@ -20,7 +20,7 @@ pub struct OperationGlance {
     pub name: &'static str,
     /// Calls.
     pub calls: u64,
-    /// Replies with a status that is not OK.
+    /// Replies with an error status.
     pub errors: u64,
     /// Bytes of file data.
     pub bytes: u64,
@@ -31,7 +31,7 @@ pub struct OperationGlance {
 /// Counters since the start of a capture.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureGlance {
-    /// What was seen and lost.
+    /// What was seen and what was lost.
     pub ledger: Ledger,
     /// Bytes buffered for incomplete data.
     pub kept_bytes: u64,
@@ -43,20 +43,20 @@ pub struct CaptureGlance {
     pub files: Vec<(FileKey, String, HotLoad)>,
     /// The clients with the most operations.
     pub clients: Vec<(IpAddress, HotLoad)>,
-    /// When the window that files and clients belong to began, in nanoseconds since 1970; `None` without windows.
+    /// When the window covered by `files` and `clients` began, in nanoseconds since 1970; `None` without windows.
     pub window_ns: Option<u64>,
     /// The time of the last packet or call in that window, in nanoseconds since 1970.
     pub now_ns: u64,
-    /// Findings of the current window, if they were asked for. Several pipelines each judge their own connections.
+    /// Findings of the current window, if requested. With several pipelines, each judges only its own connections.
     pub findings: Vec<Finding>,
 }
 
-/// Counters of windows that are over.
+/// Counters of past windows.
 #[derive(Clone, Debug, Default)]
 pub struct PastWindows {
     operations: Vec<OperationGlance>,
     data_bytes: [u64; 2],
-    /// The counters when the last of them ended.
+    /// The counters at the end of the last past window.
     pub(crate) ledger: Ledger,
 }
 
@@ -77,10 +77,10 @@ impl PastWindows {
 
 /// A sink that contains analyses.
 pub trait Analysed {
-    /// The analyses, of the current window.
+    /// The analyses of the current window.
     fn analysis(&self) -> &Analysis;
 
-    /// The counters of earlier windows, and when the current one began, in nanoseconds since 1970. `None` without
+    /// The counters of earlier windows, and when the current window began, in nanoseconds since 1970. `None` without
     /// windows.
     fn past(&self) -> Option<(&PastWindows, u64)> {
         None
@@ -112,7 +112,7 @@ fn operations(analysis: &Analysis) -> Vec<OperationGlance> {
     .collect()
 }
 
-/// Adds figures by the operation's name.
+/// Adds figures to those of the operation with the same name.
 fn add_operations(all: &mut Vec<OperationGlance>, more: Vec<OperationGlance>) {
     for theirs in more {
         match all.iter_mut().find(|mine| mine.name == theirs.name) {
@@ -139,7 +139,7 @@ fn heaviest<T>(mut all: Vec<(T, HotLoad)>) -> Vec<(T, HotLoad)> {
 }
 
 impl CaptureGlance {
-    /// The view of a pipeline so far.
+    /// A pipeline's view so far.
     pub fn of<S: Sink + Analysed>(pipeline: &Pipeline<S>) -> CaptureGlance {
         let analysis = pipeline.sink().analysis();
         let hot = &analysis.all.hot;
@@ -175,7 +175,7 @@ impl CaptureGlance {
         }
     }
 
-    /// The same with the findings so far, which takes a few milliseconds.
+    /// A pipeline's view with the findings so far, which take a few milliseconds.
     pub fn with_findings<S: Sink + Analysed>(pipeline: &Pipeline<S>) -> CaptureGlance {
         let sink = pipeline.sink();
         let before = sink.past().map(|(past, _)| &past.ledger);
@@ -222,7 +222,7 @@ impl CaptureGlance {
             .sort_by_key(|client| std::cmp::Reverse(client.1.operations));
     }
 
-    /// Total calls of all operations.
+    /// Total number of calls.
     pub fn calls(&self) -> u64 {
         self.operations
             .iter()
@@ -230,7 +230,7 @@ impl CaptureGlance {
             .sum()
     }
 
-    /// Total failures of all operations.
+    /// Total number of failed operations.
     pub fn errors(&self) -> u64 {
         self.operations
             .iter()

@@ -1,4 +1,5 @@
-//! Operations and checksums with pseudonyms, for reports that hide names, addresses and ids.
+//! Replaces identifying data in operations and checksums with pseudonyms, for reports that hide names, addresses and
+//! ids.
 
 use super::OperationEvent;
 use crate::hide::Hide;

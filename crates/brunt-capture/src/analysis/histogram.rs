@@ -1,6 +1,6 @@
-//! Latency of a kind of operation, in the same histogram as run results: percentiles are at most 0.1 % too
-//! long. Used per kind of operation, of which there are a few dozen at most; files and clients, of which there
-//! are thousands, use a [`Latency`](super::Latency) of a 300th of the size.
+//! The latencies of one kind of operation, in the same histogram as run results: percentiles are at most 0.1 % too
+//! long. Used per kind of operation, of which there are a few dozen at most; for files and clients, of which there
+//! are thousands, use a [`Latency`](super::Latency), which takes a 300th of the memory.
 
 use brunt_core::{Histogram, Nanos};
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ impl OperationLatency {
         self.0.buckets().map(|(up_to, count)| (up_to.0, count))
     }
 
-    /// For each of `bounds` (ascending powers of two, in nanoseconds), the number of latencies not above it.
+    /// For each of `bounds` (ascending powers of two, in nanoseconds), the number of latencies up to that bound.
     pub fn counts_up_to(&self, bounds: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
         self.0.counts_up_to(bounds)
     }
@@ -64,8 +64,8 @@ impl Quantiles for OperationLatency {
 mod tests {
     use super::*;
 
-    /// If one in ten requests is slow, every quantile is a latency that occurred, within 0.1 %: a fast one up to 90 %,
-    /// a slow one above.
+    /// If one in ten requests is slow, every quantile is within 0.1 % of a latency that occurred: a fast one up to 90
+    /// %, a slow one above.
     #[test]
     fn quantiles_across_a_gap_are_latencies_that_occurred() {
         let (mut whole, mut halves) = (

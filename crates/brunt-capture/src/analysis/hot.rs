@@ -1,5 +1,5 @@
-//! The hottest files, directories, clients, and pairs of client and file, by operations, bytes and time. Costs
-//! one lookup per table and operation.
+//! The hottest files, directories, clients, and pairs of client and file, by operations, bytes and time. Each
+//! operation costs one lookup per table.
 
 use std::cmp::Reverse;
 
@@ -22,24 +22,24 @@ use crate::operation::FileKey;
 const FILES_MAX: usize = 64 << 10;
 const CLIENTS_MAX: usize = 8 << 10;
 const PAIRS_MAX: usize = 64 << 10;
-/// A file's latencies are recorded from its 32nd operation on: a quantile of fewer is not meaningful.
+/// A file's latencies are recorded from its 32nd operation on: quantiles of fewer samples are not meaningful.
 const LATENCY_FROM: u64 = 32;
-/// Files with recorded latencies: 16 MiB of histograms.
+/// Maximum files with recorded latencies: 16 MiB of histograms.
 const LATENCIES_MAX: usize = 16 << 10;
-/// Names deferred before a batched lookup.
+/// Names collected before a batched lookup.
 const DEFERRED_MAX: usize = 64;
-/// Storage expects offsets to be multiples of this.
+/// Storage expects offsets to be multiples of this number of bytes.
 const ALIGNMENT: u64 = 4096;
-/// Clients in the section on alignment.
+/// Maximum clients in the section on misaligned transfers.
 const MISALIGNED_MAX: usize = 25;
-/// Columns of that section.
+/// Columns of the section on misaligned transfers.
 const MISALIGNED: &[SectionColumn] = &[
     SectionColumn::new("client", "client", SectionUnit::Text),
     SectionColumn::new("transfers", "transfers", SectionUnit::Count),
     SectionColumn::new("misaligned", "misaligned", SectionUnit::Count),
     SectionColumn::new("share", "share", SectionUnit::Share),
 ];
-/// Indexes into `seen`.
+/// Indexes into [`Hot::seen`].
 const FILES: usize = 0;
 const CLIENTS: usize = 1;
 const PAIRS: usize = 2;
@@ -71,20 +71,20 @@ impl HotLoad {
     }
 }
 
-/// A single weight for eviction across the three rankings: an operation counts as much as 16 KiB or as 64
-/// us of waiting.
+/// A single weight for eviction, covering all three rankings: an operation counts as much as 16 KiB of data or 64 us
+/// of waiting.
 impl Weight for HotLoad {
     fn weight(&self) -> u64 {
         self.operations + (self.bytes >> 14) + (self.time_ns >> 16)
     }
 }
 
-/// A file or directory. With its key, it fills a cache line.
+/// A file or directory. Together with its key, it fills a cache line.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// Operations on it.
+    /// Operations on this file or directory.
     pub load: HotLoad,
-    /// Latency of these operations.
+    /// Latency of its operations, recorded from the 32nd on.
     pub latency: Option<Latency>,
     /// A hash of its name in [`Hot::names`]; zero until a name is seen. Names repeat often, and comparing the
     /// hash avoids a lookup.
@@ -99,13 +99,13 @@ pub(super) struct Places {
     pair: usize,
 }
 
-/// A deferred name.
+/// A name that is yet to be stored.
 #[derive(Clone, Copy, Debug)]
 struct DeferredName {
     file: FileKey,
     parent: FileKey,
     name_hash: u64,
-    /// Its end in `deferred_bytes`.
+    /// Where the name ends in `deferred_bytes`.
     end: usize,
     place: usize,
 }
@@ -128,7 +128,7 @@ pub struct ClientEntry {
     pub errors: u64,
 }
 
-/// A client's use of a file. With its key, it fills a cache line.
+/// A client's use of a file. Together with its key, it fills a cache line.
 #[repr(C)]
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct PairEntry {
@@ -162,7 +162,7 @@ impl PairEntry {
 
 impl Weight for FileEntry {
     fn weight(&self) -> u64 {
-        // An entry with only a name is evicted before one that is used.
+        // An entry that has only a name is evicted before one with operations.
         self.load.weight()
     }
 }
@@ -190,10 +190,10 @@ pub struct Hot {
     pub(super) clients: Bounded<ClientEntry>,
     pub(super) pairs: Bounded<PairEntry>,
     pub(super) total: HotLoad,
-    /// Sketches of all files, clients and pairs that ever had an entry, since the tables evict entries.
+    /// Sketches of all files, clients and pairs that ever had an entry, because the tables evict entries.
     seen: [HyperLogLog; 3],
     latencies: usize,
-    /// Names for the `name_hash` values, by the places of `files`.
+    /// The names that `name_hash` refers to, by place in `files`.
     names: Names,
     deferred: Vec<DeferredName>,
     deferred_bytes: Vec<u8>,
@@ -203,7 +203,7 @@ pub struct Hot {
     places: Vec<Places>,
 }
 
-/// The serialized form: names by the files that have them.
+/// The serialized form: each name is stored with its file.
 #[derive(Deserialize)]
 struct Stored {
     files: Bounded<FileEntry>,
@@ -226,7 +226,7 @@ struct StoredRef<'a> {
 
 impl Serialize for Hot {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        assert!(self.deferred.is_empty(), "buffered names are learnt first");
+        assert!(self.deferred.is_empty(), "deferred names are stored first");
         let places = self.files.iter().enumerate();
         let mut names: Vec<_> = places
             .filter_map(|(place, (key, file))| {
@@ -306,9 +306,9 @@ impl Default for Hot {
 }
 
 impl Analyse for Hot {
-    const HELP: &'static str = "which files, clients and pairs of them are hot";
+    const HELP: &'static str = "which files, clients and client-file pairs are hot";
 
-    /// Finds the entries that these events will update; prefetches them and their counters.
+    /// Finds the entries that these events will update, and prefetches them and their counters.
     fn prefetch(&mut self, events: &[OperationEvent]) {
         let mut places = std::mem::take(&mut self.places);
         places.clear();
@@ -340,7 +340,7 @@ impl Analyse for Hot {
         self.places = places;
     }
 
-    /// Adds an operation that was passed to `look`.
+    /// Adds an operation that was passed to [`Analyse::prefetch`].
     #[inline]
     fn on_event(&mut self, event: &OperationEvent, place: usize) {
         let places = self.places[place];
@@ -417,7 +417,7 @@ impl Analyse for Hot {
                 Some((FileKey(key), file.name_hash, other.names.get(place)?))
             })
             .collect();
-        // Names are stored by place, and places differ here.
+        // Names are stored by place, and the two tables have different places.
         other.files.values_mut().for_each(|file| file.name_hash = 0);
         self.latencies += other.latencies;
         self.files.merge(other.files, |mine, theirs| {
@@ -436,7 +436,7 @@ impl Analyse for Hot {
         });
     }
 
-    /// The rankings have separate columns and charts in the report; this is alignment.
+    /// Only misaligned transfers: the rankings have their own columns and charts in the report.
     fn sections(&self) -> Vec<AnalysisSection> {
         let clients = self.clients.iter().map(|(_, client)| client);
         let mut clients: Vec<_> = clients.filter(|client| client.misaligned > 0).collect();
@@ -478,7 +478,7 @@ impl Hot {
         self.count(PAIRS, self.pairs.iter().count(), self.pairs.evicted().0)
     }
 
-    /// Exact while a table has evicted nothing; then estimated by a sketch.
+    /// Exact as long as the table has evicted nothing; afterwards estimated by a sketch.
     fn count(&self, which: usize, kept: usize, forgotten: u64) -> (u64, CountKind) {
         match forgotten {
             0 => (kept as u64, CountKind::Exact),
@@ -489,7 +489,7 @@ impl Hot {
         }
     }
 
-    /// Stores the names of files that are in the table without a name.
+    /// Stores these names for files that are in the table without a name.
     fn take_names<'a>(&mut self, names: impl Iterator<Item = (FileKey, u64, Name<'a>)>) {
         for (file, hash, name) in names {
             if let Some(place) = self.files.find(file.0)
@@ -500,7 +500,7 @@ impl Hot {
         }
     }
 
-    /// Defers a name. `hash` covers the name only.
+    /// Adds a name to those stored later in a batch. `hash` covers only the name.
     #[inline]
     pub(super) fn defer_name(&mut self, file: FileKey, parent: FileKey, hash: u64, name: &[u8]) {
         if self.deferred.len() >= DEFERRED_MAX {
@@ -517,7 +517,7 @@ impl Hot {
         });
     }
 
-    /// Stores the deferred names, prefetching entries like [`Hot::prefetch`].
+    /// Stores the deferred names; prefetches their entries first, like [`Hot::prefetch`].
     pub(super) fn store_deferred(&mut self) {
         for deferred in &mut self.deferred {
             deferred.place = self.files.guess(deferred.file.0);
@@ -540,7 +540,7 @@ impl Hot {
             }
             start = deferred.end;
         }
-        // Clears the buffers and keeps their memory.
+        // Clears the buffers but keeps their memory.
         (self.deferred, self.deferred_bytes) = (deferred, bytes);
         self.deferred.clear();
         self.deferred_bytes.clear();
@@ -566,7 +566,7 @@ impl Hot {
     }
 
     fn name_at(&self, place: usize) -> Option<Name<'_>> {
-        // An evicted entry leaves its name behind.
+        // The name of an evicted entry is still stored at its place.
         if self.files.at(place).name_hash == 0 {
             None
         } else {
@@ -586,7 +586,7 @@ mod tests {
         assert_eq!(size_of::<PairEntry>() + 8, 64);
     }
 
-    /// A deferred name is stored on settling, can be replaced and merged, and isn't inherited by a new entry in the
+    /// A deferred name is stored by `settle`, can be replaced and merged, and isn't inherited by a new entry in the
     /// same place.
     #[test]
     fn a_name_is_stored_replaced_and_merged_but_not_inherited() {
@@ -621,7 +621,7 @@ mod tests {
             (name(&hot, 3).as_deref(), name(&hot, 4).as_deref()),
             (Some("three"), Some("four"))
         );
-        // Entries without load are the lightest: a flood evicts them.
+        // Entries without operations are the lightest: a flood of new entries evicts them.
         for file in 0..2 * FILES_MAX as u64 {
             hot.files.entry(spread(1_000_000 + file)).load.operations = 5;
         }

@@ -1,5 +1,5 @@
-//! A toy analysis that exercises the interface of analyses: the largest transfer of each kind of operation.
-//! Only in tests.
+//! A toy analysis that exercises the analysis interface: the largest transfer of each kind of operation. Compiled
+//! only for tests.
 
 use std::collections::BTreeMap;
 

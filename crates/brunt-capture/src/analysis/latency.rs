@@ -1,6 +1,7 @@
-//! Latencies in a few hundred counters: logarithmic buckets with eight steps per octave, so that a quantile is
-//! at most 6.25 % off (HdrHistogram's scheme with three bits), or half a microsecond. For files and clients, of
-//! which there are thousands. Anything that shows a quantile shows its error ([`Quantiles::ERROR_PERCENT`]).
+//! Latencies in a few hundred counters: logarithmic buckets with eight steps per octave (HdrHistogram's scheme with
+//! three bits), so a quantile is off by at most 6.25 % or half a microsecond, whichever is larger. Used for files and
+//! clients, of which there are thousands. Anything that shows a quantile shows its error, too
+//! ([`Quantiles::ERROR_PERCENT`]).
 
 use brunt_core::{prefetch, rank};
 use serde::{Deserialize, Serialize};
@@ -19,11 +20,12 @@ pub trait Quantiles {
 
     /// Number of latencies.
     fn count(&self) -> u64;
-    /// Their sum, in nanoseconds.
+    /// Sum of the latencies, in nanoseconds.
     fn sum_ns(&self) -> u64;
-    /// The largest, in nanoseconds.
+    /// The longest latency, in nanoseconds.
     fn max_ns(&self) -> u64;
-    /// The latency that a share `q` does not exceed, in nanoseconds; zero if there are none.
+    /// The smallest latency that at least a share `q` of all latencies does not exceed, in nanoseconds; zero if there
+    /// are none.
     fn quantile_ns(&self, q: f64) -> u64;
 }
 
@@ -69,7 +71,7 @@ impl From<Latency> for Stored {
 
 /// A stored latency names a bucket that doesn't exist.
 #[derive(Debug, thiserror::Error)]
-#[error("latencies have no bucket {0}")]
+#[error("no latency bucket {0}")]
 struct StoredLatencyError(u16);
 
 impl TryFrom<Stored> for Latency {
@@ -103,7 +105,7 @@ pub(crate) fn bucket(ns: u64) -> usize {
     ((octave - STEP_BITS + 1) as usize * STEPS + step).min(BUCKETS - 1)
 }
 
-/// The longest latency in a bucket, in nanoseconds; the last one also has all longer ones.
+/// The longest latency in a bucket, in nanoseconds; the last bucket also counts all longer ones.
 pub(super) fn bucket_up_to(bucket: usize) -> u64 {
     let (octave, step) = (bucket / STEPS, (bucket % STEPS) as u64);
     let next = match octave {

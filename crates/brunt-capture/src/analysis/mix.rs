@@ -14,7 +14,7 @@ pub struct OperationFigures {
     pub calls: u64,
     /// Calls whose reply was seen.
     pub replies: u64,
-    /// Replies with a status that is not OK.
+    /// Replies with an error status.
     pub errors: u64,
     /// Bytes of file data.
     pub bytes: u64,

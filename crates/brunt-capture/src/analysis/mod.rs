@@ -1,6 +1,6 @@
-//! Analyses of live traffic: each sees every operation once and keeps a sketch of bounded size. This is a
-//! sink of the pipeline; [`Analysis::report`] returns the findings. The one rule: an operation costs a few
-//! tens of nanoseconds, so it is reduced to an [`OperationEvent`] once and all analyses share it.
+//! Analyses of live traffic: each sees every operation once and keeps a sketch of bounded size. The pipeline's sink;
+//! [`Analysis::report`] returns the findings. The one rule: an operation costs a few tens of nanoseconds, so it is
+//! reduced to an [`OperationEvent`] once, which all analyses share.
 
 mod analyse;
 mod bounded;
@@ -51,7 +51,7 @@ use crate::ledger::Ledger;
 use crate::operation::{ChecksumRun, FileKey, Operation, Sink};
 use table::Analyses;
 
-/// Events are deferred and then processed in batches, so that the memory accesses to many table entries overlap.
+/// Events are collected and processed in batches, so that the memory accesses to many table entries overlap.
 const EVENTS_PENDING: usize = 64;
 
 /// All analyses.
@@ -69,7 +69,7 @@ impl Default for Analysis {
     }
 }
 
-/// The serialized state: that of each analysis, by name.
+/// The serialized state: the state of each analysis, by name.
 impl Serialize for Analysis {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         assert!(
@@ -116,7 +116,7 @@ impl Analysis {
         .running(self.all.selected)
     }
 
-    /// The same state, running only these analyses from now on.
+    /// This state, but running only these analyses from now on.
     #[must_use]
     pub fn running(mut self, selected: AnalysisSet) -> Analysis {
         self.all.selected = selected;
@@ -128,17 +128,17 @@ impl Analysis {
         self.all.selected
     }
 
-    /// Sets the time from which everything counts: requests sent earlier count at this time.
+    /// Sets the earliest time: requests sent before it count at this time.
     pub(crate) fn begin_at(&mut self, from_ns: u64) {
         self.all.rates.begin_at(from_ns);
     }
 
-    /// Marks the time in which the traffic was captured, if it is longer than that of the packets.
+    /// Extends the time covered by the capture to at least this range, even where there were no packets.
     pub(crate) fn cover(&mut self, from_ns: u64, until_ns: u64) {
         self.all.rates.cover(from_ns, until_ns);
     }
 
-    /// The last time seen, in nanoseconds since 1970; 0 if none was.
+    /// The latest time seen, in nanoseconds since 1970; 0 if none.
     pub(crate) fn end_ns(&self) -> u64 {
         self.all.rates.end_ns()
     }
@@ -156,7 +156,7 @@ impl Analysis {
         self.all.mix.iter().filter_map(of).sum()
     }
 
-    /// An operation's latencies: the upper bound of each bucket, of which there are eight per power of two, and its count.
+    /// An operation's latencies: the upper bound of each bucket (there are eight per power of two) and its count.
     pub(crate) fn latency_buckets(&self, operation: &str) -> BTreeMap<u64, u64> {
         let mut counts = BTreeMap::new();
         for (_, o) in self.all.mix.iter().filter(|(name, _)| *name == operation) {
@@ -175,7 +175,7 @@ impl Analysis {
         self.all.merge(other.all);
     }
 
-    // A stored trace is fed through these: its tables contain what `Sink` derives from operations.
+    // For replaying a stored trace, whose tables contain what `Sink` derives from operations.
 
     pub(crate) fn feed_packet(&mut self, time_ns: u64, wire_len: u32) {
         self.all.on_packet(time_ns, wire_len);

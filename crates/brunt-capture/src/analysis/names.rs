@@ -12,15 +12,15 @@ use crate::operation::FileKey;
 /// Maximum depth of directories followed for a path.
 const DEPTH_MAX: usize = 64;
 
-/// Bytes of a name that fit in its slot.
+/// Longest name, in bytes, that fits in its slot.
 const INLINE: usize = 54;
-/// The length value that marks a longer name.
+/// A value of `len` that marks a longer name.
 const LONG: u8 = u8::MAX;
 
 /// A file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Name<'a> {
-    /// Its directory; `None` for the root of an export, whose name is its path.
+    /// The file's directory; `None` for the root of an export, whose name is its path.
     pub parent: Option<FileKey>,
     /// The name, or the path of an export.
     pub name: &'a [u8],
@@ -51,8 +51,8 @@ enum Kind {
     Child,
 }
 
-/// One cache line. It owns no heap memory, so replacing a name doesn't read the old one. This matters when more
-/// files are in use than the table holds.
+/// Fills one cache line. It owns no heap memory, so a name can be replaced without reading the old one. This matters
+/// when more files are in use than fit in the table.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 struct Slot {
@@ -73,7 +73,7 @@ const UNKNOWN: Slot = Slot {
 #[derive(Debug, Default)]
 pub struct Names {
     slots: Vec<Slot>,
-    /// Names that don't fit, for slots marked `LONG`; stale if a shorter name replaced one.
+    /// Names that don't fit in their slot, which is marked `LONG`; stale if a shorter name has replaced them.
     long: HashMap<usize, Box<[u8]>>,
 }
 
@@ -125,7 +125,7 @@ impl Names {
 }
 
 impl Hot {
-    /// Learns a name that an operation revealed about a file of `server`.
+    /// Stores a name that an operation revealed about a file on `server`.
     #[inline]
     pub(super) fn learn_of(
         &mut self,
@@ -137,7 +137,7 @@ impl Hot {
         if let Some(parent) = parent {
             return self.defer_name(file, parent, twox_hash::XxHash3_64::oneshot(name), name);
         }
-        // Prefixed with the server, as `mount` shows it.
+        // Prefixed with the server, as in the output of `mount`.
         let mut export = format!("{server}:").into_bytes();
         // `path` adds the root's slash again if nothing follows it.
         export.extend_from_slice(name.strip_suffix(b"/").unwrap_or(name));
@@ -154,7 +154,7 @@ impl Hot {
         );
     }
 
-    /// The path as far as it is known; unknown parts are shown as `…`.
+    /// The path as far as it is known; the unknown part is shown as `…`.
     pub(super) fn path(&self, file: FileKey) -> String {
         let mut parts: Vec<String> = Vec::new();
         let mut at = Some(file);
@@ -188,7 +188,7 @@ impl Hot {
 mod tests {
     use super::*;
 
-    /// Short and long names replace each other; an empty place, or one past the end, has none.
+    /// Short and long names replace each other; an unused place, or one beyond the end, has no name.
     #[test]
     fn short_and_long_names_replace_each_other() {
         let mut names = Names::default();

@@ -1,5 +1,5 @@
-//! Counts packets that are not understood: protocols below TCP and UDP that are not dissected. Included in
-//! every report, because a capture of other traffic would otherwise look like an idle one.
+//! Counts packets that are not understood: protocols other than TCP and UDP that are not decoded. Included in every
+//! report, because a capture of unsupported traffic would otherwise look like an idle one.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use serde_json::json;
 
 use super::analyse::Analyse;
 
-/// Protocols counted separately; further ones are counted together.
+/// Protocols counted individually; further ones are counted together.
 const KINDS_MAX: usize = 256;
 
-/// Its section's columns.
+/// Columns of this analysis's section.
 const COLUMNS: &[SectionColumn] = &[
     SectionColumn::new("name", "protocol", SectionUnit::Text),
     SectionColumn::new("packets", "packets", SectionUnit::Count),
@@ -25,7 +25,7 @@ const COLUMNS: &[SectionColumn] = &[
 pub struct Amount {
     /// Packets.
     pub packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes of these packets on the wire.
     pub bytes: u64,
 }
 
@@ -36,7 +36,7 @@ impl Amount {
     }
 }
 
-/// The amounts that were not understood, by protocol name.
+/// Packets and bytes that were not understood, by protocol name.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NotUnderstood {
     by_name: BTreeMap<String, Amount>,
@@ -44,7 +44,7 @@ pub struct NotUnderstood {
 }
 
 impl NotUnderstood {
-    /// All amounts, largest first.
+    /// All protocols, the one with the most first.
     pub fn amounts(&self) -> Vec<(String, Amount)> {
         let mut rows: Vec<_> = self
             .by_name
@@ -106,7 +106,7 @@ impl Analyse for NotUnderstood {
 mod tests {
     use super::*;
 
-    /// All packets are counted and the table stays small for any number of kinds.
+    /// All packets are counted, and the table stays small for any number of protocols.
     #[test]
     fn many_kinds_keep_the_table_small_and_every_packet_counted() {
         let (mut one, mut other) = (NotUnderstood::default(), NotUnderstood::default());

@@ -1,7 +1,7 @@
-//! Detects whether a client accesses a file sequentially: a READ or WRITE is sequential if it begins where the
-//! same client's previous one in this direction on the file had ended. Used by `profile`.
+//! Detects sequential access: a READ or WRITE is sequential if it begins where the same client's previous one in the
+//! same direction on the same file ended. Used by `profile`.
 //!
-//! The one rule: requests count in the order in which clients sent them. Replies overtake each other, and
+//! The one rule: requests are judged in the order in which clients sent them. Replies can overtake each other, and
 //! analyses see operations on completion, so transfers wait here until earlier requests have likely completed.
 
 use std::collections::VecDeque;
@@ -13,10 +13,10 @@ use crate::operation::{FileKey, TransferDirection};
 
 /// Maximum number of tracked pairs of client and file.
 const PAIRS_MAX: usize = 64 << 10;
-/// Maximum number of waiting transfers. If more later ones than this complete before a transfer does, it counts at the
-/// time of its reply.
+/// Maximum number of waiting transfers. If more than this many later transfers complete before a transfer does, it is
+/// judged when its reply arrives.
 const WAITING_MAX: usize = 1024;
-/// A transfer's entry is prefetched this many transfers before it is judged, to hide the memory latency.
+/// A transfer's entry is prefetched while this many transfers are ahead of it, to hide the memory latency.
 const PREFETCH_AHEAD: usize = 8;
 
 /// A READ or WRITE of a known file.
@@ -30,15 +30,15 @@ pub struct FileTransfer {
     pub offset: u64,
     /// Bytes moved.
     pub bytes: u32,
-    /// The place of its server in the profile.
+    /// The place of the file's server in the profile.
     pub server: usize,
     record_id: u64,
     pair: u64,
-    /// The likely place of the pair's entry.
+    /// The likely place of the client-file pair's entry.
     place: usize,
 }
 
-/// Where a client's last transfers of a file ended, per direction.
+/// Where a client's last transfers on a file ended, per direction.
 #[derive(Clone, Debug, Default)]
 struct Ends {
     transfers: u64,
@@ -51,7 +51,7 @@ impl Weight for Ends {
     }
 }
 
-/// Puts transfers in request order.
+/// Restores the request order of transfers.
 #[derive(Clone, Debug)]
 pub struct Order {
     /// Sorted by `record_id`.
@@ -69,8 +69,8 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Adds an operation at a server. If it is a transfer on a known file and the queue is full, returns the oldest
-    /// queued transfer, and whether that one is sequential.
+    /// Adds an operation on a server, which is identified by its place in the profile. If it is a transfer on a known
+    /// file and the queue is full, returns the oldest queued transfer, and whether that transfer is sequential.
     #[inline]
     pub fn add(&mut self, event: &OperationEvent, server: usize) -> Option<(FileTransfer, bool)> {
         let (direction, file) = (event.transfer()?, event.file?);
@@ -110,7 +110,7 @@ impl Order {
         self.waiting.insert(self.waiting.len() - later, transfer);
     }
 
-    /// The first waiting transfer, and whether it is sequential.
+    /// Removes the first waiting transfer, and returns whether it is sequential.
     pub fn next(&mut self) -> Option<(FileTransfer, bool)> {
         if let Some(soon) = self.waiting.get(PREFETCH_AHEAD) {
             self.pairs.prefetch(soon.place);
@@ -172,7 +172,7 @@ mod tests {
             .collect()
     }
 
-    /// The first transfer has no predecessor; a transfer that moved nothing ends where it began.
+    /// The first transfer has no predecessor; a transfer that moved no data ends where it began.
     #[test]
     fn replies_out_of_order_change_nothing() {
         let asked = [
@@ -199,7 +199,7 @@ mod tests {
         }
     }
 
-    /// Other clients, files and directions, and operations without a file come in between.
+    /// Other clients, files and directions, and operations without a file, come in between.
     #[test]
     fn order_is_tracked_per_client_file_and_direction() {
         let mut between = [read(1, 7, 7); 4];
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(judged.len(), 5);
     }
 
-    /// A stream with any number of outstanding requests is sequential, and few of its transfers wait here.
+    /// A stream with any number of outstanding requests is sequential, although few of its transfers wait here.
     #[test]
     fn a_deep_stream_is_sequential() {
         for depth in [1_u64, 2, 64, 1000] {
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// A reply that is very late or missing breaks the sequence at its place, and delays nothing.
+    /// A very late or missing reply breaks the sequence at its place, but delays no other transfer.
     #[test]
     fn late_replies_delay_no_transfers() {
         let stream = (0..5000).filter(|id| *id != 100).chain([100]);
@@ -242,7 +242,7 @@ mod tests {
             .into_iter()
             .filter_map(|(id, sequential)| (!sequential).then_some(id))
             .collect();
-        // The late one precedes those still waiting when it arrived.
+        // The late transfer comes before those still waiting when it arrived.
         assert_eq!(broken, [0, 101, 100, 5000 - WAITING_MAX as u64]);
         let mut order = Order::default();
         assert!(order.is_empty());

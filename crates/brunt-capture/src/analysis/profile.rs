@@ -1,5 +1,5 @@
-//! The workload profile needed for sizing storage: how much is read and written, in what sizes, sequentially or
-//! randomly, over how large a working set, and at what queue depth.
+//! The workload profile for sizing storage: how much is read and written, in what sizes, sequentially or randomly,
+//! over how large a working set, and at what queue depth.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::operation::{FileKey, TransferDirection};
 
 /// The granularity of working sets.
 pub const WORKING_SET_BLOCK_BYTES: u64 = 4096;
-/// Maximum blocks of one operation that are added to the working set: 16 MiB of data.
+/// At most this many blocks per operation, and one more, are added to the working set: 16 MiB of data.
 const BLOCKS_MAX: u64 = 4096;
 
 /// READs or WRITEs.
@@ -26,9 +26,9 @@ pub struct Transfers {
     pub operations: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Operations that began where the client's previous one of this kind on the file had ended.
+    /// Operations that began where the client's previous one of the same kind on the same file ended.
     pub sequential: u64,
-    /// By size: index `i` counts those of at most `2^i` bytes that don't fit a smaller class.
+    /// Counts by size: index `i` counts operations of at most `2^i` bytes that don't fit a smaller class.
     pub by_size: [u64; 32],
 }
 
@@ -61,7 +61,7 @@ impl From<ProfileFigures> for Profile {
     }
 }
 
-/// Serialized with all waiting transfers judged, so that the receiver has nothing pending.
+/// Serialized as if all waiting transfers had been judged, so that the receiver has nothing pending.
 impl Serialize for Profile {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.figures().serialize(serializer)
@@ -69,7 +69,7 @@ impl Serialize for Profile {
 }
 
 impl Profile {
-    /// The figures, including transfers still waiting, as if the input had ended.
+    /// The figures as if the input had ended, including transfers that are still waiting.
     pub fn figures(&self) -> Cow<'_, ProfileFigures> {
         if self.order.is_empty() {
             return Cow::Borrowed(&self.figures);
@@ -122,7 +122,7 @@ impl ProfileFigures {
         self.servers.total()
     }
 
-    /// Standard error of both working sets, in percent.
+    /// Standard error of the working set estimates, in percent.
     pub fn working_set_error_percent(&self) -> f64 {
         100.0 * self.all.standard_error()
     }
@@ -132,8 +132,9 @@ impl ProfileFigures {
         self.all.count() * WORKING_SET_BLOCK_BYTES
     }
 
-    /// Outstanding calls: the mean over `duration_s` (Little's law: total waiting time divided by the duration; `None`
-    /// if that is zero), and the maximum at the arrival of a call (with several pipelines, within its own).
+    /// Outstanding calls: the mean over `duration_s` (Little's law: total waiting time divided by the duration;
+    /// `None` if the duration is zero), and the peak seen when a call arrived (with several pipelines, the highest
+    /// peak of any single pipeline).
     pub fn outstanding(&self, duration_s: f64) -> (Option<f64>, u32) {
         let mean = (duration_s > 0.0).then(|| self.waited_ns as f64 * 1e-9 / duration_s);
         (mean, self.outstanding_max)
@@ -209,7 +210,8 @@ impl Transfers {
         (self.operations > 0).then(|| self.sequential as f64 / self.operations as f64)
     }
 
-    /// The size that a share `q` of the transfers does not exceed, as a power of two; `None` without transfers.
+    /// The size that a share `q` of the transfers does not exceed, rounded up to a power of two; `None` without
+    /// transfers.
     pub fn size_quantile(&self, q: f64) -> Option<u64> {
         if self.operations == 0 {
             return None;
@@ -236,7 +238,7 @@ mod tests {
     use crate::dissect::rpc::GETATTR;
     use crate::operation::Protocol;
 
-    /// Classes are powers of two, and a working set counts each block once.
+    /// Size classes are powers of two, and a working set counts each block once.
     #[test]
     fn sizes_have_classes_and_working_sets_count_each_block_once() {
         for (bytes, class) in [
@@ -253,7 +255,7 @@ mod tests {
         let mut profile = Profile::default();
         for pass in 0..3u64 {
             for i in 0..1000u64 {
-                // Backwards, except for the last pass.
+                // Backwards, except in the last pass.
                 let block = if pass < 2 { 999 - i } else { i };
                 let event = OperationEvent {
                     record_id: pass * 1000 + i,

@@ -34,21 +34,22 @@ impl RateInterval {
     }
 }
 
-/// All intervals. They begin at multiples of their width since 1970, so that those of several pipelines can be added.
+/// All intervals. Intervals begin at multiples of their width since 1970, so that those of several pipelines can be
+/// added.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Rates {
-    /// The first and the last time seen; `start_ns` is larger if there was none.
+    /// The first and the last time seen; `start_ns` is the larger of the two as long as there is none.
     start_ns: u64,
     end_ns: u64,
     width_ns: u64,
-    /// Start of the first interval, in widths.
+    /// Start of the first interval, as a multiple of the width.
     first: u64,
     intervals: Vec<RateInterval>,
-    /// The interval accessed last and its start: avoids a division, since consecutive times are close.
+    /// The interval accessed last and its start: saves a division, since consecutive times are close together.
     last: usize,
     last_from_ns: u64,
-    /// Requests sent before this count at this time.
+    /// Requests sent before this time count at this time.
     floor_ns: u64,
 }
 
@@ -109,7 +110,7 @@ impl From<Rates> for Stored {
     }
 }
 
-/// Stored rates have too many intervals, or an impossible width or time.
+/// Stored rates with too many intervals, or with an impossible width or time.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid intervals of rates")]
 struct StoredRatesError;
@@ -162,7 +163,7 @@ impl Rates {
         &mut self.intervals[index]
     }
 
-    /// The index of the interval for a time; adds it and any between it and the existing ones.
+    /// The index of the interval for a time; adds that interval and any between it and the existing ones.
     fn make_room(&mut self, time_ns: u64) -> usize {
         if self.intervals.is_empty() {
             self.first = time_ns / self.width_ns;
@@ -175,7 +176,7 @@ impl Rates {
                 self.fold();
                 continue;
             }
-            // Packets of several interfaces may arrive slightly earlier than the first.
+            // Packets of several interfaces may be slightly earlier than the first packet.
             let before = (self.first - first) as usize;
             self.intervals
                 .splice(0..0, std::iter::repeat_n(RateInterval::default(), before));
@@ -209,12 +210,12 @@ impl Rates {
         self.end_ns = self.end_ns.max(time_ns);
     }
 
-    /// Counts requests sent before `from_ns` at that time.
+    /// Counts requests sent before `from_ns` at `from_ns`.
     pub(super) fn begin_at(&mut self, from_ns: u64) {
         self.floor_ns = from_ns;
     }
 
-    /// Includes the time from `from_ns` up to `until_ns`, regardless of what happened then.
+    /// Includes the time from `from_ns` to `until_ns`, even if nothing happened then.
     pub(super) fn cover(&mut self, from_ns: u64, until_ns: u64) {
         if from_ns < until_ns {
             self.at(from_ns);
@@ -224,17 +225,17 @@ impl Rates {
         }
     }
 
-    /// Time from the first packet to the last, in seconds.
+    /// Time from the first packet or call to the last, in seconds.
     pub fn duration_s(&self) -> f64 {
         self.end_ns.saturating_sub(self.start_ns) as f64 / 1e9
     }
 
-    /// Whether there are timestamps: in a file without them, all are zero.
+    /// Whether there are timestamps: in a file without them, all times are zero.
     pub fn is_timed(&self) -> bool {
         self.intervals.is_empty() || self.end_ns > 0
     }
 
-    /// When the first packet was seen: nanoseconds since 1970.
+    /// When the first packet or call was seen: nanoseconds since 1970.
     pub fn start_ns(&self) -> u64 {
         if self.intervals.is_empty() {
             0
@@ -255,13 +256,14 @@ impl Rates {
         })
     }
 
-    /// The intervals: start and end, in nanoseconds since 1970, and counts. The first starts with the first
-    /// packet, the last ends with the last one; those between have equal lengths.
+    /// The intervals: start and end, in nanoseconds since 1970, and counts. The first interval starts with the first
+    /// packet, the last ends with the last packet; those between have equal lengths.
     pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, RateInterval)> {
-        // The end of the last one may overflow.
+        // The end of the last interval may overflow.
         let ends = (self.first + 1..).map(|index| index.saturating_mul(self.width_ns));
         let mut count = self.intervals.len();
-        // An interval that begins with the last packet has no length and so no rate; its counts go to the one before.
+        // An interval that begins with the last packet has no length and therefore no rate; its counts are added to
+        // the previous interval.
         let mut rest = None;
         if count > 1 && (self.first + count as u64 - 1) * self.width_ns == self.end_ns {
             count -= 1;
@@ -291,7 +293,7 @@ impl Analyse for Rates {
 
     #[inline]
     fn on_event(&mut self, event: &OperationEvent, _: usize) {
-        // If a trace's packets were deleted, calls determine its duration.
+        // If a trace's packets were deleted, its calls determine the duration.
         let time_ns = event.time_ns.max(self.floor_ns);
         self.reach(time_ns);
         let interval = self.at(time_ns);
@@ -325,7 +327,7 @@ impl Analyse for Rates {
 mod tests {
     use super::*;
 
-    /// Nothing is lost and the table stays small for captures of any length.
+    /// Long captures lose no counts, and the table stays small.
     #[test]
     fn long_captures_keep_the_table_small_and_lose_nothing() {
         let mut rates = Rates::default();
@@ -340,14 +342,14 @@ mod tests {
         assert_eq!(rates.duration_s(), 99_999.0);
     }
 
-    /// A steady stream has the same rate in every interval, including those at both ends, wherever it begins and
+    /// A steady stream has the same rate in every interval, including the first and the last, wherever it begins and
     /// however its packets are ordered; a single instant has no length.
     #[test]
     fn a_steady_stream_has_the_same_rate_up_to_both_ends() {
         const SPACING_NS: u64 = 1_000_000;
         for (start, count, backwards) in [
             (1_700_000_000_000_000_000, 5000, false),
-            // Ends at an interval's start: 4 packets before the first boundary.
+            // Ends at the start of an interval; its first 4 packets lie before the first boundary.
             (1_700_000_000_006_000_000, 105, false),
             (1_700_000_000_123_456_789, 100_000, false),
             (1_700_000_000_123_456_789, 100_000, true),
@@ -371,7 +373,7 @@ mod tests {
             );
             for (from, until, interval) in rows {
                 let expected = (until - from) as f64 / SPACING_NS as f64 * 100.0;
-                // One packet of tolerance: both the first and the last one may fall into the interval.
+                // One packet of tolerance: the first and the last packet may both fall into the interval.
                 assert!(
                     (interval.wire_bytes as f64 - expected).abs() <= 100.0,
                     "{interval:?}, {expected}"
@@ -381,7 +383,7 @@ mod tests {
         }
     }
 
-    /// Times may be as far apart as their type allows, also in a saved trace.
+    /// Times may be as far apart as their type allows, even in a saved trace.
     #[test]
     fn the_largest_times_do_not_overflow() {
         for first in [0, 1_400_000_000_000_000_000, i64::MAX as u64] {
@@ -401,7 +403,7 @@ mod tests {
         }
     }
 
-    /// The states of two pipelines add up to that of one, whichever began first.
+    /// The states of two pipelines add up to that of a single pipeline, whichever of them began first.
     #[test]
     fn merged_rates_equal_those_of_one_pipeline() {
         let start = 1_700_000_000_123_456_789u64;

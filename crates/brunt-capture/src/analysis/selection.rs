@@ -1,20 +1,20 @@
-//! Which analyses run: `--analyses` of `brunt capture` and `brunt analyze`. The one rule: an analysis that is left out
-//! costs one test of a bit per event, and the report says that it was left out, instead of showing zeros.
+//! Which analyses run: the `--analyses` option of `brunt capture` and `brunt analyze`. The one rule: an analysis that
+//! is left out costs one bit test per event, and the report lists it as left out instead of showing zeros.
 
 use serde::{Deserialize, Serialize};
 
 use super::table::ANALYSES;
 
-/// The report is built on these, so they always run.
+/// The report is built on these analyses, so they always run.
 const ALWAYS: [&str; 2] = ["rates", "mix"];
 
-/// A set of analyses, each by its place in [`ANALYSES`].
+/// A set of analyses, each identified by its place in [`ANALYSES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnalysisSet(u32);
 
-/// There is no such analysis.
+/// No analysis has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no analysis is called {0:?}")]
+#[error("no analysis is named {0:?}")]
 pub struct UnknownAnalysis(pub String);
 
 impl Default for AnalysisSet {
@@ -26,10 +26,10 @@ impl Default for AnalysisSet {
 }
 
 impl AnalysisSet {
-    /// The analyses of these names, and those that always run.
+    /// The named analyses, and those that always run.
     ///
     /// # Errors
-    /// A name is unknown.
+    /// One of the names is unknown.
     pub fn of<N: AsRef<str>>(
         names: impl IntoIterator<Item = N>,
     ) -> Result<AnalysisSet, UnknownAnalysis> {
@@ -45,7 +45,7 @@ impl AnalysisSet {
         Ok(set)
     }
 
-    /// Names that can be left out.
+    /// Names of the analyses that can be left out.
     pub fn optional() -> impl Iterator<Item = &'static str> {
         let names = ANALYSES.iter().map(|analysis| analysis.name);
         names.filter(|name| !ALWAYS.contains(name))
@@ -61,7 +61,7 @@ impl AnalysisSet {
         self.0 >> place & 1 == 1
     }
 
-    /// The analyses that are in both sets: a merged state has only what both states counted.
+    /// The analyses in both sets: a merged state has only what both states counted.
     pub(super) fn and(self, other: AnalysisSet) -> AnalysisSet {
         AnalysisSet(self.0 & other.0)
     }

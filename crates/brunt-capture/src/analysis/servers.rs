@@ -1,5 +1,5 @@
-//! What `profile` counts by server: the inputs of a sizing tool, which sizes servers one by one. The one rule: the profile
-//! of a whole capture is the sum of its servers', so that both have one definition.
+//! The counts of `profile` by server: the inputs of a sizing tool, which sizes servers one by one. The one rule: the
+//! profile of a whole capture is the sum of its servers' profiles, so both share one definition.
 
 use brunt_core::{
     HyperLogLog, LeftOutTransfers, SizerCounts, SizerProfile, SizerTimes, SizerTransfers,
@@ -11,21 +11,21 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::profile::{Transfers, WORKING_SET_BLOCK_BYTES};
 use crate::key::address;
 
-/// Servers listed separately in each state. All others are counted together, without an address.
+/// Servers listed individually in each state. All other servers are counted together, without an address.
 const SERVERS_MAX: usize = 64;
 
 /// What was read and written at one server.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ServerFigures {
-    /// Read, then written.
+    /// Reads, then writes.
     pub transfers: [Transfers; 2],
     /// Operations that don't read or write data.
     pub metadata: u64,
     /// READs and WRITEs that don't count as transfers.
     pub left_out: LeftOutTransfers,
-    /// When transfers were requested.
+    /// When data was read and written, for peak rates.
     pub times: SizerTimes,
-    /// Blocks of non-sequential reads.
+    /// A sketch of the blocks touched by non-sequential reads.
     pub random_reads: HyperLogLog,
 }
 
@@ -41,7 +41,7 @@ impl ServerFigures {
         self.random_reads.count() * WORKING_SET_BLOCK_BYTES
     }
 
-    /// The counts that the profile for sizing tools is computed from.
+    /// The counts from which the profile for sizing tools is computed.
     pub fn counts(&self) -> SizerCounts {
         let [reads, writes] = self.transfers.each_ref().map(|of| SizerTransfers {
             count: of.operations,
@@ -72,7 +72,7 @@ impl ServerFigures {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(try_from = "Vec<Stored>")]
 pub struct Servers {
-    /// In the order in which they were seen.
+    /// Individually listed servers, in the order in which they were seen.
     each: Vec<(Option<IpAddress>, Box<ServerFigures>)>,
 }
 
@@ -97,7 +97,7 @@ impl Serialize for Servers {
     }
 }
 
-/// A state with more servers than one can have.
+/// A stored state with more servers than allowed.
 #[derive(Debug, thiserror::Error)]
 #[error("a state has more than {SERVERS_MAX} servers")]
 pub struct TooManyServers;
@@ -119,10 +119,10 @@ impl TryFrom<Vec<Stored>> for Servers {
 }
 
 impl Servers {
-    /// The place of a server, which stays the same; created if missing.
+    /// The place of a server, which never changes; created if missing.
     #[inline]
     pub fn place(&mut self, address: IpAddress) -> usize {
-        // There are few, and most operations go to the first ones.
+        // There are few servers, and most operations go to the first ones.
         let place = self.each.iter().position(|(of, _)| *of == Some(address));
         place.unwrap_or_else(|| self.insert(Some(address)))
     }
@@ -146,7 +146,7 @@ impl Servers {
         &mut self.each[place].1
     }
 
-    /// All servers; those that are counted together have no address.
+    /// All servers; the entry for those counted together has no address.
     pub fn iter(&self) -> impl Iterator<Item = (Option<IpAddress>, &ServerFigures)> {
         self.each.iter().map(|(address, of)| (*address, &**of))
     }
@@ -196,11 +196,11 @@ impl Servers {
 /// The profile of one server for sizing tools.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerProfile {
-    /// Its address; `None` for all servers beyond the first 64, which are counted together.
+    /// The server's address; `None` for all servers beyond the first 64, which are counted together.
     pub server: Option<String>,
     /// All its operations.
     pub operations: u64,
-    /// Operations that don't read or write data, as a fraction of all.
+    /// Operations that don't read or write data, as a fraction of all operations.
     pub metadata: Option<f64>,
     /// The profile of its reads and writes.
     #[serde(flatten)]
@@ -220,7 +220,7 @@ impl ServerProfile {
 }
 
 const SIZER_NOTE: &str =
-    "Of reads and writes that succeeded, from the first to the last; the peak is of one second.";
+    "Only successful reads and writes, from the first to the last; the peak is the busiest second.";
 
 const SIZER: &[SectionColumn] = &[
     SectionColumn::new("mean_per_s", "per second", SectionUnit::Number),

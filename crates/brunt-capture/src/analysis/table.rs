@@ -1,4 +1,4 @@
-//! The table of analyses. An analysis is one file with a type that implements [`Analyse`], and one line here.
+//! The table of analyses. An analysis is one file with a type that implements [`Analyse`], plus one line here.
 
 use brunt_result::capture::AnalysisSection;
 use brunt_wire::net::{IpAddress, NextHeader};
@@ -10,7 +10,7 @@ use super::selection::AnalysisSet;
 use crate::key::FileKey;
 use crate::operation::ChecksumRun;
 
-/// An analysis as its users know it.
+/// What users see of an analysis.
 #[derive(Clone, Copy, Debug)]
 pub struct AnalysisInfo {
     /// Its name.
@@ -23,7 +23,7 @@ pub struct AnalysisInfo {
 
 macro_rules! analyses {
     ($($(#[$attribute:meta])* $name:ident: $analysis:ty,)*) => {
-        /// Their places in a set.
+        /// The places of the analyses in a set.
         #[allow(non_camel_case_types)] // the names of analyses
         #[derive(Clone, Copy)]
         enum Place {
@@ -33,7 +33,7 @@ macro_rules! analyses {
         /// The state of all analyses.
         #[derive(Debug, Default, Serialize, Deserialize)]
         pub struct Analyses {
-            /// Those that run; the others see nothing and stay empty.
+            /// The analyses that run; the others see nothing and stay empty.
             #[serde(default)]
             pub selected: AnalysisSet,
             $($(#[$attribute])* pub $name: $analysis,)*

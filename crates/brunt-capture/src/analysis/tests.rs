@@ -1,5 +1,5 @@
-//! Tests of every analysis in the table: merged states equal that of a single pipeline, and a
-//! state survives serialization.
+//! Tests every analysis in the table: merged states equal that of a single pipeline, and a state survives
+//! serialization.
 
 use brunt_core::random::Random;
 use brunt_core::sketch::spread;
@@ -16,7 +16,7 @@ fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random)
     // Replies arrive slightly out of order.
     let record_id = (time_ns - START_NS) * 16 + random.below(1 << 9);
     let address = IpAddress::v4([10, 0, 0, client as u8]);
-    // A file belongs to one client: parallel pipelines share connections, not files.
+    // A file belongs to one client, because pipelines are assigned connections, not files.
     let file = FileKey(spread(client << 32 | random.below(50)));
     let kinds: Vec<_> = OperationKind::all().collect();
     let protocols: Vec<_> = Protocol::all().collect();
@@ -35,7 +35,7 @@ fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random)
         time_ns,
         latency_ns,
         client: address,
-        // Each file belongs to one client, and each server to one half of the clients.
+        // Each file belongs to one client, and each server serves half of the clients.
         server: IpAddress::v4([10, 9, 0, client as u8 % 2]),
         kind: kinds[random.below(kinds.len() as u64) as usize],
         protocol: protocols[random.below(protocols.len() as u64) as usize],
@@ -97,7 +97,7 @@ fn merged_states_equal_that_of_one_pipeline() {
         let shares = 2 + random.below(4) as usize;
         let (mut whole, mut parts) = (Analysis::new(), Vec::new());
         parts.resize_with(shares, Analysis::new);
-        // Some begin late, some end early, and rates have to be folded.
+        // Some pipelines begin late, some end early, and the intervals of rates have to be merged.
         let step_ns = 1 + random.below(20_000_000);
         for number in 0..3000 {
             let client = random.below(12);
@@ -111,7 +111,7 @@ fn merged_states_equal_that_of_one_pipeline() {
         let expected = states(&mut whole);
         let mut merged = Analysis::new();
         while !parts.is_empty() {
-            // A serialized state is as good as the original.
+            // A deserialized state gives the same results as the original.
             let mut part = parts.swap_remove(random.below(parts.len() as u64) as usize);
             let sent = states(&mut part);
             merged.merge(if random.chance(0.5) {
@@ -149,7 +149,7 @@ fn states_and_reports_survive_serialization() {
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
 }
 
-/// Section names become keys of the report, next to its fields; columns have separate keys and headings.
+/// Section names become keys of the report, next to its own fields; each column has a separate key and heading.
 #[test]
 fn sections_do_not_clash() {
     let (mut analysis, mut random) = (Analysis::new(), Random::new(3));
@@ -168,7 +168,7 @@ fn sections_do_not_clash() {
     }
 }
 
-/// One file and one table line: rows for programs, a table for people, and a question in SQL.
+/// With one file and one table line, an analysis gets rows for programs, a table for people, and a question in SQL.
 #[test]
 fn an_analysis_brings_its_section_and_its_question() {
     let mut analysis = Analysis::new();
@@ -192,7 +192,7 @@ fn an_analysis_brings_its_section_and_its_question() {
     );
 }
 
-/// An inconsistent state is rejected, and its claimed sizes are not trusted.
+/// An inconsistent stored state is rejected, and the sizes it claims are not trusted.
 #[test]
 fn nonsense_states_are_refused() {
     let mut sent = states(&mut Analysis::new());
@@ -214,7 +214,7 @@ fn nonsense_states_are_refused() {
     }
 }
 
-/// The tables keep the heaviest entries; once they evict, the number of entries is estimated.
+/// The tables keep the heaviest entries; once they evict entries, the number of entries is estimated.
 #[test]
 fn evicted_files_and_clients_are_still_counted() {
     let event = |index: u64, client: u64| OperationEvent {

@@ -1,5 +1,5 @@
-//! The loss ledger including the protocol-specific counters, all by name. Read by reports, metrics and traces.
-//! The one rule: the table of dissectors defines the counters; the ledger only stores them.
+//! All counters of the loss ledger by name, including the protocol-specific ones. Used by reports, metrics and
+//! traces. The one rule: the table of dissectors defines the counters; the ledger only stores them.
 
 use brunt_lake::Column;
 use serde::{Serialize, Serializer};
@@ -17,7 +17,7 @@ impl Ledger {
     /// Number of counters.
     pub const COUNT: usize = Ledger::SHARED.len() + COUNTER_COUNT;
 
-    /// The columns that store them: a time, then each counter.
+    /// The table columns that store the counters: a time, then each counter.
     pub const COLUMNS: [Column; Ledger::COUNT + 1] = {
         let mut own = [Column::int("", ""); COUNTER_COUNT];
         let mut at = 0;
@@ -28,7 +28,7 @@ impl Ledger {
         brunt_lake::columns(&[&[Column::time("time", "When.")], &Ledger::SHARED, &own])
     };
 
-    /// A protocol's own counter, by its index in [`Dissector::COUNTERS`](crate::dissect::Dissector::COUNTERS).
+    /// A protocol-specific counter, by its index in [`Dissector::COUNTERS`](crate::dissect::Dissector::COUNTERS).
     #[inline]
     pub fn own<D: Registered>(&mut self, place: usize) -> &mut u64 {
         assert!(place < D::COUNTER_COUNT);

@@ -1,5 +1,5 @@
-//! The protocol-specific part of an operation, one variant per dissector. In a separate file to avoid an import cycle:
-//! operations contain it, the dissectors create operations, and the table names the dissectors.
+//! The protocol-specific part of an operation, one variant per dissector. It has its own file to avoid an import
+//! cycle: operations contain it, the dissectors create operations, and the table names the dissectors.
 
 #[cfg(test)]
 use super::lines::Asked;

@@ -1,5 +1,5 @@
-//! The interface of protocols: turns TCP streams (or datagrams) into operations, so that analyses and the trace can
-//! show what was requested, how long it took and how much data it moved.
+//! The interface of protocols: a dissector turns TCP streams (or datagrams) into operations, so that analyses and the
+//! trace can show what was requested, how long it took and how much data it moved.
 //!
 //! ```text
 //!   packets ─► connections ─► reassembly ─► dissector ─► operations ─► analyses, trace
@@ -7,18 +7,18 @@
 //!
 //! A protocol is a file or folder in this module with a type that implements [`Dissector`], one line in the table
 //! (`table.rs`), and one in [`Detail`]. The type itself is a pipeline's state for the protocol: requests waiting for
-//! their replies, reusable buffers. `Dissector::Connection` is the state of one connection, for both directions: their
-//! framing, and the parameters negotiated when it opened.
+//! their replies, and reusable buffers. `Dissector::Connection` is the state of one connection in both directions:
+//! the framing, and the parameters negotiated when it opened.
 //!
-//! A dissector does not track anything across connections (an iSCSI session has several, and they may belong to
-//! different pipelines). It tags each operation with the object it belongs to, and analyses and tables join on that
-//! tag.
+//! A dissector does not track anything across connections (an iSCSI session has several connections, which may belong
+//! to different pipelines). It tags each operation with the object it belongs to, and analyses and tables join on
+//! that tag.
 //!
-//! The one rule: a dissector never makes anything up. After a gap, it resynchronises from the bytes alone, and
-//! counts what it skipped.
+//! The one rule: a dissector never makes anything up. After a gap, it resynchronises from the bytes alone, and counts
+//! the bytes skipped.
 //!
-//! The table generates an enum of the protocols, so that a chunk of a stream costs one predictable branch and
-//! everything after it is called directly.
+//! The table generates an enum of the protocols, so that a chunk of a stream costs one predictable branch, and
+//! everything after that is a direct call.
 
 mod counters;
 mod detail;
@@ -52,8 +52,8 @@ pub(crate) use table::{OWN_COUNTERS, ProtocolTables};
 /// One direction of a connection, or of datagrams between two endpoints.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
-    /// The sender in this direction as the client, and the receiver as the server. Which side sends requests is known
-    /// only once a message has been recognised.
+    /// The endpoints, with the sender in this direction as the client and the receiver as the server. Which side
+    /// sends the requests is known only once a message has been recognised.
     pub forward: Peers,
     /// The connection's number, unique within a pipeline among connections that are close in time.
     pub connection: u32,
@@ -92,9 +92,9 @@ impl Flow {
 /// equal claims, the first in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// It is another protocol.
+    /// It is a different protocol.
     No,
-    /// No evidence against it: it may begin in the middle of a message.
+    /// No evidence against this protocol: the bytes may begin in the middle of a message.
     Perhaps,
     /// One side has the protocol's port.
     Port,
@@ -114,9 +114,9 @@ pub enum Gap {
 /// The state of a dissector for one direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramingState {
-    /// It determines the message boundaries.
+    /// The dissector knows the message boundaries.
     Framed,
-    /// It is searching for the next message, or has seen too little.
+    /// The dissector is searching for the next message, or has seen too little.
     Searching,
     /// A long search found nothing: another protocol may claim the connection.
     GaveUp,
@@ -141,7 +141,7 @@ pub struct RecordIds {
 }
 
 impl RecordIds {
-    /// Starts with the first number and uses the given step.
+    /// The first record number, and the distance between numbers.
     pub fn new((first, step): (u64, u64)) -> RecordIds {
         RecordIds { next: first, step }
     }
@@ -177,7 +177,8 @@ pub struct Out<'a, S> {
 }
 
 impl<S> Out<'_, S> {
-    /// Ends a request that was answered or abandoned; returns whether the capture's clock was set in the meantime.
+    /// Ends a request that was answered or abandoned; returns whether the capture's clock was set while it was
+    /// outstanding.
     #[inline]
     pub fn on_complete(&mut self, record_id: u64, request_ns: u64, reply_ns: Option<u64>) -> bool {
         let was_set = self.clock.was_set_since(record_id);
@@ -192,7 +193,7 @@ impl<S> Out<'_, S> {
 
 /// The protocol-specific part of an operation.
 pub trait OwnPart {
-    /// Passes on the names that it reveals, with their files.
+    /// Passes on the names that this operation reveals, with their files.
     fn each_name(
         &self,
         _operation: &Operation<'_>,
@@ -201,7 +202,7 @@ pub trait OwnPart {
     }
 }
 
-/// Identifies a dissector without its state, so that code shared by its parts doesn't depend on all of it.
+/// Identifies a dissector without its state, so that code shared by its parts doesn't depend on the whole dissector.
 pub trait DissectorId {
     /// The protocol-specific part of an operation.
     type Detail<'a>: OwnPart + Copy + Debug;
@@ -209,10 +210,10 @@ pub trait DissectorId {
 
 /// A protocol's own tables in a trace.
 pub trait OwnTables<D: DissectorId>: Sized {
-    /// Creates the tables and registers them.
+    /// Creates and registers the tables.
     fn register(registry: &mut Registry) -> Self;
 
-    /// Records an operation, after its row in `operations`.
+    /// Records an operation; its row in `operations` has already been written.
     fn record(
         &mut self,
         operation: &Operation<'_>,
@@ -224,16 +225,17 @@ pub trait OwnTables<D: DissectorId>: Sized {
     /// Writes deferred rows; called before rows are sent.
     fn settle(&mut self, _: &mut Common) {}
 
-    /// The rows written so far may be deleted: everything that later rows refer to has to be written again.
+    /// Called when the rows written so far may be deleted: everything that later rows refer to has to be written
+    /// again.
     fn forget(&mut self) {}
 }
 
 /// A family of messages within a dissector, such as NFSv3 within RPC.
 #[derive(Clone, Copy, Debug)]
 pub struct ProtocolInfo {
-    /// Its name, as users know it.
+    /// The name that users know.
     pub name: &'static str,
-    /// The name of a status.
+    /// Looks up the name of a status.
     pub status_name: fn(u32) -> Option<&'static str>,
 }
 
@@ -260,7 +262,7 @@ pub struct Counter {
     pub name: &'static str,
     /// What it counts, as a phrase after a number: "lines cut in two".
     pub label: &'static str,
-    /// The same as a sentence, for the documentation of the tables.
+    /// What it counts, as a sentence for the documentation of the tables.
     pub doc: &'static str,
 }
 
@@ -270,27 +272,29 @@ pub trait Dissector: Sized + Debug {
     type Connection: Default + Debug;
     /// Its id.
     type Id: DissectorId;
-    /// The protocol's own tables in a trace.
+    /// This protocol's own tables in a trace.
     type Tables: OwnTables<Self::Id>;
     /// The protocol's name.
     const NAME: &'static str;
-    /// One line of help: what it is.
+    /// One line of help: what the protocol is.
     const HELP: &'static str;
-    /// The kinds of its operations: [`OperationKind`](crate::operation::OperationKind) numbers them.
+    /// The kinds of operations in this protocol; [`OperationKind`](crate::operation::OperationKind) numbers them.
     const KINDS: &'static [OperationInfo];
-    /// The families of messages in it: [`Protocol`](crate::operation::Protocol) numbers them.
+    /// The families of messages in this protocol; [`Protocol`](crate::operation::Protocol) numbers them.
     const PROTOCOLS: &'static [ProtocolInfo];
-    /// Its counters beyond those of all protocols. They are stored in [`Ledger::own`] and appear in reports and traces.
+    /// Counters in addition to those that all protocols share. They are stored in [`Ledger::own`] and appear in
+    /// reports and traces.
     const COUNTERS: &'static [Counter] = &[];
 
     /// Creates the dissector with a pipeline's limits.
     fn new(limits: &Limits) -> Self;
 
-    /// Whether a connection belongs to this protocol, by its ports and by its first bytes in one direction (the
-    /// first captured: it may have begun before the capture).
+    /// Whether a connection belongs to this protocol, judging by its ports and by the first captured bytes in one
+    /// direction (the connection may have begun before the capture).
     fn claim(&self, flow: &Flow, bytes: &[u8]) -> Claim;
 
-    /// Processes the next bytes of a direction, captured at `time_ns`. They follow the previous ones, or a gap.
+    /// Processes the next bytes of a direction, captured at `time_ns`. The bytes directly follow the previous ones,
+    /// or a gap reported by `on_gap`.
     fn on_bytes<S: Sink>(
         &mut self,
         connection: &mut Self::Connection,
@@ -300,7 +304,7 @@ pub trait Dissector: Sized + Debug {
         out: &mut Out<'_, S>,
     );
 
-    /// Bytes of a direction are missing: the next ones come after the gap.
+    /// Handles missing bytes in one direction: the next bytes come after the gap.
     fn on_gap<S: Sink>(
         &mut self,
         connection: &mut Self::Connection,
@@ -309,7 +313,7 @@ pub trait Dissector: Sized + Debug {
         out: &mut Out<'_, S>,
     );
 
-    /// Its state for a direction.
+    /// The framing state of one direction.
     fn framing_state(connection: &Self::Connection, direction: u8) -> FramingState;
 
     /// Ends a direction: the connection ended or was evicted, or the capture ended.
@@ -320,7 +324,7 @@ pub trait Dissector: Sized + Debug {
         out: &mut Out<'_, S>,
     );
 
-    /// Whether a datagram belongs to this protocol. Only then do its endpoints get an entry in the connection table.
+    /// Whether a datagram belongs to this protocol. Only claimed datagrams get an entry in the connection table.
     fn claims_datagram(&self, _flow: &Flow, _bytes: &[u8]) -> bool {
         false
     }

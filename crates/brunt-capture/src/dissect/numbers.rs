@@ -1,5 +1,5 @@
-//! Names of operation kinds and protocols, by their numbers in the table of dissectors, and their serialized form. The
-//! one rule: a number is valid only in one process; names are stored and sent instead.
+//! Operation kinds and protocols by their numbers in the table of dissectors, with their names and serialized form.
+//! The one rule: a number is valid only within one process; names are stored and sent instead.
 
 use brunt_result::OpKind;
 use serde::de::Error;
@@ -38,13 +38,13 @@ impl OperationKind {
         OperationKind::all().filter(move |kind| kind.op() == Some(op))
     }
 
-    /// The name of the dissector that produces such operations.
+    /// The name of the dissector that produces these operations.
     pub fn dissector(self) -> &'static str {
         kind_at(self.index()).0.name
     }
 }
 
-/// Serialized as the dissector's name and the kind's name: indexes are only valid in one process.
+/// Serialized as the names of the dissector and of the kind: indexes are valid only within one process.
 impl Serialize for OperationKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (self.dissector(), self.name()).serialize(serializer)

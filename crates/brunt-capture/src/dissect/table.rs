@@ -1,7 +1,6 @@
-//! The table of dissectors and everything derived from it: the protocol of a connection, the protocol-specific
-//! part of an operation, the numbers of kinds and protocols. Used by the pipeline and wherever operations are
-//! named. The one rule: everything here is derived from the table's lines; no protocol is named elsewhere in
-//! this file.
+//! The table of dissectors and everything derived from it: the protocol of a connection, the protocol-specific part
+//! of an operation, the numbers of kinds and protocols. Used by the pipeline and wherever operations are named. The
+//! one rule: everything here is derived from the lines of the table; no protocol is named elsewhere in this file.
 
 use super::detail::Detail;
 use super::registered::Registered;
@@ -22,11 +21,11 @@ pub struct DissectorEntry {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// The kinds of its operations.
+    /// The kinds of operations in this protocol.
     pub kinds: &'static [OperationInfo],
-    /// The families of messages in it.
+    /// The families of messages in this protocol.
     pub protocols: &'static [ProtocolInfo],
-    /// Its protocol-specific counters.
+    /// The protocol-specific counters.
     pub counters: &'static [Counter],
 }
 
@@ -87,7 +86,7 @@ pub const KIND_COUNT: usize = kinds_before(DISSECTORS.len());
 /// Number of protocols.
 pub const PROTOCOL_COUNT: usize = protocols_before(DISSECTORS.len());
 
-/// Each kind with the index of its dissector.
+/// Each kind, with the index of its dissector.
 static KINDS: [(usize, OperationInfo); KIND_COUNT] = {
     let mut kinds = [(0, OperationInfo { name: "", op: None }); KIND_COUNT];
     let (mut entry, mut at) = (0, 0);
@@ -102,7 +101,7 @@ static KINDS: [(usize, OperationInfo); KIND_COUNT] = {
     kinds
 };
 
-/// The dissector and the kind for a kind's number.
+/// The dissector and the kind with this kind number.
 #[inline]
 pub(crate) fn kind_at(number: usize) -> (&'static DissectorEntry, &'static OperationInfo) {
     let (dissector, kind) = &KINDS[number];
@@ -112,7 +111,7 @@ pub(crate) fn kind_at(number: usize) -> (&'static DissectorEntry, &'static Opera
 /// [`DISSECTORS`] as a static.
 static ENTRIES: [DissectorEntry; DISSECTORS.len()] = DISSECTORS;
 
-/// The dissector and the protocol for a protocol's number.
+/// The dissector and the protocol with this protocol number.
 pub(crate) fn protocol_at(mut number: usize) -> (&'static DissectorEntry, &'static ProtocolInfo) {
     for entry in &ENTRIES {
         match entry.protocols.get(number) {
@@ -125,7 +124,7 @@ pub(crate) fn protocol_at(mut number: usize) -> (&'static DissectorEntry, &'stat
 
 macro_rules! dissectors {
     ($($(#[$attribute:meta])* $variant:ident $field:ident: $dissector:ty,)*) => {
-        /// All protocols; of equal claims, the first one wins.
+        /// All protocols; among equally strong claims, the first one wins.
         pub const DISSECTORS: [DissectorEntry; [$($(#[$attribute])* stringify!($variant)),*].len()] = [$(
             $(#[$attribute])*
             DissectorEntry {
@@ -156,10 +155,10 @@ macro_rules! dissectors {
             $($(#[$attribute])* $field: $dissector,)*
         }
 
-        /// The protocol of a connection, and its state.
+        /// A connection's protocol, and the protocol's state for it.
         #[derive(Debug, Default)]
-        #[allow(clippy::large_enum_variant)] // almost all connections soon belong to a protocol
-        #[repr(u8)] // every segment reads the tag, and an explicit one is faster to read than a niche in a field
+        #[allow(clippy::large_enum_variant)] // almost all connections belong to a protocol soon
+        #[repr(u8)] // every segment reads the tag, and an explicit tag is faster to read than a niche in a field
         pub enum Conversation {
             /// Nothing has been captured yet.
             #[default]
@@ -167,13 +166,13 @@ macro_rules! dissectors {
             /// Claimed by no protocol.
             Unclaimed,
             $($(#[$attribute])*
-            #[doc = concat!("That of [`", stringify!($dissector), "`].")]
+            #[doc = concat!("A connection of [`", stringify!($dissector), "`].")]
             $variant(<$dissector as Dissector>::Connection),)*
         }
 
         impl Detail<'_> {
-            /// Passes on the names it reveals: the file, the directory it is in, and its name there. Roots have
-            /// no directory, and a path as their name.
+            /// Passes on the names that this operation reveals: the file, its directory, and its name there. Roots
+            /// have no directory, and a path as their name.
             #[inline]
             pub(crate) fn each_name(
                 &self,
@@ -220,7 +219,7 @@ macro_rules! dissectors {
                 Dissectors { $($(#[$attribute])* $field: <$dissector>::new(limits),)* }
             }
 
-            /// Processes the next bytes of a direction.
+            /// Processes the next bytes of one direction.
             #[inline(always)]
             pub fn on_bytes<S: Sink>(
                 &mut self,
@@ -259,8 +258,8 @@ macro_rules! dissectors {
                 conversation
             }
 
-            /// The dissector abandoned the connection. Another may claim it by these bytes, and then gets the following
-            /// ones.
+            /// The connection's dissector has abandoned it. Another dissector may claim it by these bytes, and then
+            /// gets the bytes that follow.
             #[cold]
             pub fn claim_again(&self, conversation: &mut Conversation, flow: &Flow, bytes: &[u8]) {
                 match self.claimed(flow, bytes, Claim::Bytes) {
@@ -270,7 +269,7 @@ macro_rules! dissectors {
                 }
             }
 
-            /// Handles missing bytes of a direction.
+            /// Handles missing bytes in one direction.
             #[inline]
             pub fn on_gap<S: Sink>(
                 &mut self,
@@ -287,7 +286,7 @@ macro_rules! dissectors {
                 }
             }
 
-            /// Ends a direction.
+            /// Ends one direction.
             pub fn on_end<S: Sink>(
                 &mut self,
                 conversation: &mut Conversation,
@@ -339,7 +338,7 @@ macro_rules! dissectors {
         }
 
         impl Conversation {
-            /// The state of its dissector for a direction.
+            /// The framing state of one direction, according to the connection's dissector.
             #[inline]
             pub fn framing_state(&self, direction: u8) -> FramingState {
                 match self {
@@ -413,7 +412,7 @@ mod tests {
         }
     }
 
-    /// An operation whose names in captures and workloads differ is mapped in both directions.
+    /// An operation with different names in captures and workloads is mapped in both directions.
     #[test]
     fn kinds_are_mapped_both_ways() {
         for kind in OperationKind::all() {

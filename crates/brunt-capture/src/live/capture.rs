@@ -1,4 +1,4 @@
-//! Runs a live capture from its first packet to its last: reads rings, emits parcels.
+//! Runs a live capture from its first packet to its last: reads rings, passes on parcels.
 
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
@@ -14,15 +14,15 @@ use crate::parcel::Pool;
 
 /// Maximum wait for packets before checking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// A ring without a ready block is complete up to this long ago: twice a block's age, doubled for a kernel
-/// whose timer is late.
+/// If a ring has no block ready, all packets captured up to this long ago have been read: twice the age limit of a
+/// block, doubled again in case the kernel's timer is late.
 pub(super) const LATE: Duration = Duration::from_millis(4 * BLOCK_AGE.as_millis() as u64);
 /// Parcels in flight per `AF_XDP` queue, where a parcel may hold a single packet.
 const XDP_PARCELS: usize = 256;
 /// Interval for querying the kernel's drop counters.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
-/// A source of packets: a ring of either kind.
+/// A source of packets: either kind of ring.
 enum Source {
     Packet(PacketRing),
     Xdp(XdpQueue),
@@ -64,13 +64,13 @@ pub struct LiveCapture {
     /// Interfaces whose packets are redirected.
     taps: Vec<Tap>,
     pool: Pool,
-    /// Number of times that no parcel was free because the parsers were behind.
+    /// Number of times that the reader had to wait for a free parcel because the parsers were behind.
     pool_waits: u64,
     names: Vec<String>,
-    /// Losses of the interfaces before the capture began.
+    /// Packets that the interfaces had lost before the capture began.
     card_losses: u64,
     pace: CapturePace,
-    /// Rings per interface, if each has a parser.
+    /// Rings per interface, if each ring has a parser.
     parser_rings: Option<NonZeroUsize>,
 }
 
@@ -79,18 +79,18 @@ pub struct LiveCapture {
 pub struct LiveReport {
     /// The counters of all rings, merged.
     pub counters: RingCounters,
-    /// Number of times that no parcel was free because the parsers were behind.
+    /// Number of times that the reader had to wait for a free parcel because the parsers were behind.
     pub pool_waits: u64,
-    /// Packets that the interfaces lost before the ring could see them; whether they would have passed the
-    /// filter is unknown.
+    /// Packets that the interfaces lost before they reached a ring; whether they would have passed the filter is
+    /// unknown.
     pub card_losses: u64,
-    /// Bytes of `AF_PACKET` rings that hold packets, and of these rings. Zero with `AF_XDP`.
+    /// Bytes of `AF_PACKET` ring blocks that hold packets; zero with `AF_XDP`.
     pub ring_used_bytes: u64,
-    #[allow(missing_docs)] // above
+    /// Total bytes of the `AF_PACKET` rings; zero with `AF_XDP`.
     pub ring_bytes: u64,
 }
 
-/// Losses that the interfaces have reported since they were created: dropped and overrun.
+/// Packets that the interfaces report as lost since they were created: dropped and overrun.
 fn card_losses(names: &[String]) -> u64 {
     let Ok(text) = std::fs::read_to_string("/proc/self/net/dev") else {
         return 0;
@@ -115,7 +115,7 @@ fn io_error(interface: &str, what: &'static str, source: std::io::Error) -> Live
     }
 }
 
-/// The `AF_XDP` queues of all interfaces, which don't receive packets yet.
+/// Opens the `AF_XDP` queues of all interfaces; they don't receive packets yet.
 fn open_queues(
     interfaces: &[String],
     options: &LiveOptions,
@@ -129,7 +129,7 @@ fn open_queues(
     Ok((taps, all))
 }
 
-/// The packet rings of all interfaces, with their filters attached: they capture from now on.
+/// Opens the packet rings of all interfaces and attaches their filters: they capture from now on.
 fn open_rings(interfaces: &[String], options: &LiveOptions) -> Result<Vec<PacketRing>, LiveError> {
     let mut rings: Vec<PacketRing> = Vec::new();
     for (number, name) in (0u32..).zip(interfaces) {
@@ -155,7 +155,7 @@ fn open_rings(interfaces: &[String], options: &LiveOptions) -> Result<Vec<Packet
 }
 
 impl LiveCapture {
-    /// Opens all interfaces for `parsers` parsers. Packets are captured from now on.
+    /// Opens all interfaces, for use with `parsers` parsers. Packets are captured from this moment on.
     ///
     /// # Errors
     /// An interface is missing or unavailable; the message says what to do.
@@ -201,7 +201,7 @@ impl LiveCapture {
         self.pool.count()
     }
 
-    /// Bytes of all rings, which packets are captured into.
+    /// Total bytes of all rings, into which packets are captured.
     pub fn ring_bytes(&self, options: &LiveOptions) -> usize {
         let of = |source: &Source| match source {
             Source::Packet(_) => RingShape::of(options.ring_bytes).bytes(),
@@ -210,7 +210,7 @@ impl LiveCapture {
         self.rings.iter().map(of).sum()
     }
 
-    /// Packets that the rings dropped, as of the last query.
+    /// Packets that the rings have dropped, as of the last query.
     pub fn packets_dropped(&self) -> u64 {
         self.rings.iter().map(|ring| ring.counters().dropped).sum()
     }
@@ -244,8 +244,8 @@ impl LiveCapture {
     /// analysed. Calls `keep_going` at least a few times a second and once at the end, with the capture and its parsers.
     ///
     /// # Errors
-    /// A parser failed. If an interface goes away, the capture ends, and the results so far are returned with
-    /// the error.
+    /// A parser failed. If an interface disappears, the capture ends, and the results so far are returned together
+    /// with the error.
     pub fn run<S: Sink + Send + 'static>(
         mut self,
         mut parsers: Parsers<S>,
@@ -280,7 +280,7 @@ impl LiveCapture {
             }
         }
         self.taps.iter_mut().for_each(Tap::stop);
-        // The kernel hands over the last blocks when they reach their age limit.
+        // The kernel releases the last blocks when they reach their age limit.
         let end = Instant::now() + 2 * LATE;
         while self.read_round(&mut merge, &mut parsers)? || Instant::now() < end {
             let _ = ring::wait(self.rings.iter().map(Source::fd), BLOCK_AGE);
@@ -288,7 +288,7 @@ impl LiveCapture {
         (0..self.rings.len()).for_each(|ring| merge.quiet_until(ring, u64::MAX));
         self.deliver(&mut merge, &mut parsers)?;
         self.count_drops();
-        // The last window counts these drops.
+        // These drops still count for the last window.
         keep_going(&self, &parsers);
         let mut shares = parsers.finish()?;
         let report = self.report();
@@ -302,12 +302,12 @@ impl LiveCapture {
 
     fn count_drops(&mut self) {
         for ring in &mut self.rings {
-            // The wait has already detected a removed interface.
+            // The wait reports a removed interface.
             let _ = ring.count_drops();
         }
     }
 
-    /// Reads the available packets; `false` if there were none.
+    /// Reads the available blocks; `false` if there were none.
     fn read_round<S: Sink + Send + 'static>(
         &mut self,
         merge: &mut Merge,

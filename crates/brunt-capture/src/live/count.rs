@@ -1,5 +1,6 @@
-//! Counts an interface's packets and does nothing else: the bare ring that `brunt-bench capture --wire` compares a
-//! capture with. The one rule: it looks at no packet, only at the counts that the kernel leaves in each block.
+//! Counts an interface's packets and does nothing else: the bare ring with which `brunt-bench capture --wire`
+//! compares a capture. The one rule: it reads no packet, only the packet counts that the kernel writes into each
+//! block.
 
 use std::io;
 use std::time::Duration;
@@ -8,10 +9,10 @@ use super::ring::{self, Fanout, PacketRing, RingCounters};
 use super::xdp::{self, Tap, XdpQueue};
 use super::{LiveError, LiveOptions, Origin};
 
-/// How often the stop condition is checked.
+/// Interval for checking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// A program that only counts.
+/// A packet counter without any processing.
 #[derive(Debug)]
 pub struct PacketCounter {
     source: CountedSource,
@@ -28,7 +29,7 @@ enum CountedSource {
 }
 
 impl PacketCounter {
-    /// Opens an interface with one ring, or the queues of `AF_XDP`. Packets are counted from now on.
+    /// Opens an interface with one ring or, for `AF_XDP`, with its queues. Packets are counted from this moment on.
     ///
     /// # Errors
     /// The interface is missing or unavailable.
@@ -58,7 +59,7 @@ impl PacketCounter {
     /// Counts until `stop` returns true and no packet is left.
     ///
     /// # Errors
-    /// The interface went away.
+    /// The interface disappeared.
     pub fn count(mut self, mut stop: impl FnMut() -> bool) -> io::Result<RingCounters> {
         loop {
             let is_over = stop();
@@ -94,7 +95,7 @@ impl PacketCounter {
         Ok(all)
     }
 
-    /// Counts what is there; returns how much of it there was.
+    /// Counts the available packets and returns their number.
     fn skip(&mut self) -> u64 {
         match &mut self.source {
             CountedSource::Ring(ring) => ring.skip(),

@@ -1,11 +1,12 @@
-//! Kernel filters (classic BPF) for ports and a snap length. Packets that they reject are neither copied nor counted.
+//! Kernel filters (classic BPF) for ports and snap length. Packets that a filter rejects are neither copied nor
+//! counted.
 
 use libc::sock_filter;
 
 /// Maximum ports per filter: each costs two comparisons per packet.
 pub const PORTS_MAX: usize = 32;
 
-// Special offsets of the kernel: the packet's protocol, and the network header regardless of the link type.
+// Special offsets defined by the kernel: the packet's protocol, and the network header regardless of the link type.
 const PROTOCOL: u32 = 0xffff_f000;
 const NETWORK: u32 = 0xfff0_0000;
 
@@ -45,12 +46,12 @@ struct Step {
     no: Label,
 }
 
-/// A program that passes the first `snap` bytes of packets from or to one of `ports`, or of all packets if there are
-/// none. Fragments pass regardless of their ports, and so do double-tagged and tunneled packets, which the kernel does
-/// not look into.
+/// A program that passes the first `snap` bytes of packets from or to one of `ports`, or of all packets if `ports` is
+/// empty. Fragments pass regardless of their ports, and so do double-tagged and tunnelled packets, which the filter
+/// does not look into.
 ///
 /// # Panics
-/// With more than [`PORTS_MAX`] ports.
+/// If there are more than [`PORTS_MAX`] ports.
 pub fn program(ports: &[u16], snap: u32) -> Vec<sock_filter> {
     assert!(ports.len() <= PORTS_MAX);
     let accept = sock_filter {
@@ -128,7 +129,7 @@ fn resolve(steps: Vec<Step>, marks: &[(Label, usize)], accept: sock_filter) -> V
         .iter()
         .enumerate()
         .map(|(at, step)| {
-            // 36 ports (32 and 4 of tunnels) take 170 steps: every jump fits in a byte.
+            // 36 ports (32 plus 4 for tunnels) take 170 steps, so every jump distance fits in a byte.
             let distance = |label| u8::try_from(place(label, at) - at - 1).expect("a short jump");
             sock_filter {
                 code: step.code,
@@ -191,7 +192,7 @@ mod tests {
     }
 
     /// Packets pass if either port matches, with IP options, over TCP and UDP, in IPv4 and IPv6; fragments, tagged
-    /// packets and tunnels pass; nothing else does.
+    /// packets and tunnels pass; everything else is rejected.
     #[test]
     fn matching_ports_fragments_tags_and_tunnels_pass_the_filter() {
         let v4 = |protocol: u8, words: u8, fragment: u16, ports: [u16; 2]| {
@@ -235,7 +236,7 @@ mod tests {
             check(ports, 0x86dd, &v6(58, [2049, 10]), false);
             check(ports, 0x88a8, &[], true);
             check(ports, 0x0806, &[0; 28], false);
-            // Tunnels pass regardless of their content.
+            // Tunnelled packets pass regardless of their content.
             check(ports, 0x0800, &v4(17, 5, 0, [40000, 4789]), true);
             check(ports, 0x86dd, &v6(17, [40000, 6081]), true);
             check(ports, 0x0800, &v4(47, 5, 0, [1, 2]), true);

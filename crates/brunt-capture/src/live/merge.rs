@@ -1,6 +1,6 @@
-//! Merges the packets of several rings into one order. A tap delivers the two directions of a link on two
-//! interfaces: a reply must not be processed before its call just because its ring was read first. The one
-//! rule: a packet is passed on only when no other ring can still deliver an older one.
+//! Merges the packets of several rings into one sequence. A tap delivers the two directions of a link on two
+//! interfaces: a reply must not be processed before its call just because its ring was read first. The one rule: a
+//! packet is passed on only when no other ring can still deliver an older packet.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Merge {
         }
     }
 
-    /// Adds a block of ring `ring`.
+    /// Adds a block from ring `ring`.
     pub fn push(&mut self, ring: usize, read: ReadBlock) {
         let queue = &mut self.queues[ring];
         if let Some(last) = read.packets.last() {
@@ -42,19 +42,20 @@ impl Merge {
         }
     }
 
-    /// Ring `ring` was empty at a time when all packets until `time_ns` would have been in it.
+    /// Records that ring `ring` was found empty, at a time when all packets up to `time_ns` would have been in it.
     pub fn quiet_until(&mut self, ring: usize, time_ns: u64) {
         let queue = &mut self.queues[ring];
         queue.complete_ns = queue.complete_ns.max(time_ns);
     }
 
-    /// No packet older than this will follow, in nanoseconds since 1970.
+    /// Time up to which all rings are complete, in nanoseconds since 1970: no older packet will follow.
     pub fn complete_ns(&self) -> u64 {
         let queues = self.queues.iter().map(|queue| queue.complete_ns);
         queues.min().unwrap_or(0)
     }
 
-    /// Moves all packets that are safe to pass on into a parcel, oldest first. Returns the time of the last.
+    /// Moves all packets that can safely be passed on into a parcel, oldest first. Returns the time of the last
+    /// packet moved.
     pub fn drain(&mut self, parcel: &mut Parcel, router: &mut Router) -> Option<u64> {
         let until = self.queues.iter().map(|queue| queue.complete_ns).min()?;
         let mut regions: Vec<Option<u16>> = vec![None; self.queues.len()];

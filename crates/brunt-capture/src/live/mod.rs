@@ -1,5 +1,5 @@
-//! Live interfaces: packet rings filled by the kernel (`AF_PACKET` with `TPACKET_V3`, or `AF_XDP`), read by one
-//! thread and passed to the parsers in place. Needs the capability `CAP_NET_RAW`. The one rule: packets seen
+//! Live interfaces: packet rings filled by the kernel (`AF_PACKET` with `TPACKET_V3`, or `AF_XDP`), which one thread
+//! reads and passes to the parsers without copying. Needs the capability `CAP_NET_RAW`. The one rule: packets seen
 //! and packets dropped add up to all packets that passed the filter.
 
 mod capture;
@@ -38,26 +38,26 @@ pub enum Origin {
 /// Options of a live capture.
 #[derive(Clone, Debug)]
 pub struct LiveOptions {
-    /// How packets are taken; `rings`, `ports` and `hardware_times` are for `AF_PACKET` only.
+    /// How packets are taken; `rings`, `ports` and `hardware_times` apply only to `AF_PACKET`.
     pub origin: Origin,
-    /// Bytes of each ring; rounded down to whole blocks, at least 2 MiB. With several rings, each holds its
-    /// packets for up to 40 ms, until none of the others can have an older one.
+    /// Bytes per ring; rounded down to whole blocks, at least 2 MiB. With several rings, each keeps its packets for
+    /// up to 40 ms, until no other ring can have an older packet.
     pub ring_bytes: usize,
     /// Number of rings that share each interface.
     pub rings: usize,
     /// Maximum bytes captured of each packet.
     pub snap_bytes: u32,
-    /// Whether to capture packets to other hosts: a mirror port shows nothing else.
+    /// Whether to capture packets addressed to other hosts: on a mirror port, there are no others.
     pub promiscuous: bool,
-    /// Use the network card's timestamps if its clock is enabled, otherwise the kernel's. The card's clock may
-    /// differ from the host's, so this is for one interface at a time.
+    /// Use the network card's timestamps if its clock is enabled, otherwise the kernel's. The card's clock may differ
+    /// from the host's, so use this only when capturing on a single interface.
     pub hardware_times: bool,
-    /// Capture only packets from or to these ports; if empty, all. At most [`PORTS_MAX`].
+    /// Capture only packets from or to these ports; if empty, capture all packets. At most [`PORTS_MAX`].
     pub ports: Vec<u16>,
-    /// Whether each ring of an interface has a parser, instead of connections being divided among parsers; for
-    /// `AF_PACKET` only. Needs as many parsers as `rings`.
+    /// Whether each ring of an interface has its own parser, instead of connections being divided among parsers;
+    /// applies only to `AF_PACKET`. Needs as many parsers as `rings`.
     pub parser_per_ring: bool,
-    /// Makes time pass faster; for `AF_PACKET` only.
+    /// Makes the capture's time pass faster; applies only to `AF_PACKET`.
     pub pace: CapturePace,
 }
 
@@ -78,7 +78,7 @@ impl Default for CapturePace {
 }
 
 impl CapturePace {
-    /// From now on, each second counts as `factor` seconds.
+    /// From now on, one second of the clock counts as `factor` seconds.
     pub fn faster(factor: u32) -> CapturePace {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         CapturePace {
@@ -87,7 +87,7 @@ impl CapturePace {
         }
     }
 
-    /// The capture's time for a time of the clock, both in nanoseconds since 1970.
+    /// Converts a clock time to the capture's time, both in nanoseconds since 1970.
     #[inline]
     pub(crate) fn time(self, clock_ns: u64) -> u64 {
         let since = clock_ns.wrapping_sub(self.begin_ns);
@@ -114,7 +114,7 @@ impl Default for LiveOptions {
 /// Why a live capture stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// The permission to capture packets is missing.
+    /// The process lacks the capability to capture packets.
     #[error(
         "capturing on {interface} needs the capability CAP_NET_RAW: run as root, or grant it to \
          the program once with `sudo setcap cap_net_raw,cap_net_admin+ep $(command -v brunt)`"
@@ -123,7 +123,7 @@ pub enum LiveError {
         /// The interface.
         interface: String,
     },
-    /// The permission to redirect packets is missing.
+    /// The process lacks the capabilities to redirect packets.
     #[error(
         "cannot {what} on {interface}: this needs the capabilities CAP_BPF and CAP_NET_ADMIN on \
          the host itself, not only in a container or user namespace; capture without --source \
@@ -136,20 +136,20 @@ pub enum LiveError {
         what: &'static str,
     },
     /// There is no such interface.
-    #[error("unknown interface {0}; list all with `ip link`")]
+    #[error("unknown interface {0}; list all interfaces with `ip link`")]
     NoInterface(String),
-    /// An interface with an unsupported link type.
+    /// The interface has an unsupported link type.
     #[error(
-        "cannot read packets of {interface}: it is neither Ethernet nor a tunnel of IP packets \
+        "cannot read packets from {interface}: it is neither Ethernet nor a tunnel for IP packets \
          (hardware type {kind})"
     )]
     Link {
         /// The interface.
         interface: String,
-        /// The kernel's type of the interface (`ARPHRD_*`).
+        /// The kernel's type number for the interface (`ARPHRD_*`).
         kind: u16,
     },
-    /// The operating system refused.
+    /// A system call failed.
     #[error("cannot {what} on {interface}: {source}")]
     Io {
         /// The interface.

@@ -1,6 +1,6 @@
-//! A packet ring (AF_PACKET, TPACKET_V3): the kernel writes packets into blocks and hands them over when they
-//! are full or 10 ms old. Driven by the capture's reader thread. The one rule: packets that the kernel dropped
-//! for lack of room are queried and counted.
+//! A packet ring (AF_PACKET, TPACKET_V3): the kernel writes packets into blocks and releases a block to us when it is
+//! full or 10 ms old. Driven by the capture's reader thread. The one rule: packets that the kernel dropped for lack
+//! of space are queried and counted.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,17 +15,17 @@ use super::xdp::FrameBatch;
 use super::{CapturePace, LiveError, LiveOptions, filter};
 use crate::source::PacketRef;
 
-/// The kernel hands a block over at this age, even if it is not full.
+/// The kernel releases a block at this age, even if it is not full.
 pub const BLOCK_AGE: Duration = Duration::from_millis(10);
 /// Maximum bytes of a block: small enough to be processed in the cache.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// Minimum bytes of a block: with headers, more than a packet of 64 KiB, to which offloads merge many packets.
-/// Longer packets are cut.
+/// Minimum bytes of a block: with headers, more than the 64 KiB packets into which offloads merge smaller ones.
+/// Longer packets are truncated.
 const BLOCK_BYTES_MIN: usize = 128 << 10;
-/// Minimum blocks per ring. A block is in use for 10 ms even if few packets arrive, and packets of several rings wait
-/// for up to 40 ms to be put in order. With 16 blocks, that leaves another 120 ms for the parsers.
+/// Minimum blocks per ring. A block can be occupied for 10 ms by only a few packets, and packets of several rings
+/// wait for up to 40 ms to be put in order. With 16 blocks, this leaves another 120 ms for the parsers.
 const BLOCKS_MIN: usize = 16;
-/// Room before each packet for a VLAN tag to be restored.
+/// Room before each packet in which a VLAN tag can be restored.
 const TAG_BYTES: usize = 4;
 const ETH_P_ALL: u16 = 0x0003;
 /// A filter that rejects everything.
@@ -36,7 +36,7 @@ const NOTHING: [libc::sock_filter; 1] = [libc::sock_filter {
     k: 0,
 }];
 
-/// The division of a ring into blocks.
+/// How a ring is divided into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RingShape {
     /// Bytes of each block.
@@ -46,10 +46,10 @@ pub(super) struct RingShape {
 }
 
 impl RingShape {
-    /// The shape for a ring of `ring_bytes`, rounded down to whole blocks, or the smallest possible ring.
+    /// The shape of a ring of `ring_bytes`, rounded down to whole blocks, or of the smallest possible ring.
     pub fn of(ring_bytes: usize) -> RingShape {
         let wanted = (ring_bytes / BLOCKS_MIN).max(1);
-        // The largest power of two that leaves enough blocks.
+        // The largest power of two that still gives enough blocks.
         let block_bytes = (1 << wanted.ilog2()).clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX);
         RingShape {
             block_bytes,
@@ -57,12 +57,12 @@ impl RingShape {
         }
     }
 
-    /// Bytes of the ring.
+    /// Total bytes of the ring.
     pub fn bytes(self) -> usize {
         self.block_bytes * self.block_count
     }
 
-    /// The request for the kernel.
+    /// The request to the kernel.
     fn request(self) -> libc::tpacket_req3 {
         libc::tpacket_req3 {
             tp_block_size: self.block_bytes as u32,
@@ -91,7 +91,7 @@ pub struct PacketRing {
     pub counters: RingCounters,
 }
 
-/// Whether a ring shares its interface with others.
+/// Whether and how a ring shares its interface with other rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fanout {
     Alone,
@@ -115,7 +115,7 @@ pub struct RingCounters {
     pub tags_restored: u64,
 }
 
-/// Memory of live packets. On drop, it returns to the kernel.
+/// The memory of live packets. It is returned to the kernel on drop.
 #[derive(Debug)]
 pub enum LiveBlock {
     /// A block of an `AF_PACKET` ring.
@@ -140,7 +140,7 @@ impl LiveBlock {
 pub struct ReadBlock {
     /// The memory.
     pub block: LiveBlock,
-    /// The packets' locations; the caller assigns their regions.
+    /// Where the packets are in the memory; the caller assigns their regions.
     pub packets: Vec<PacketRef>,
 }
 
@@ -178,7 +178,7 @@ impl PacketRing {
             )
             .map_err(fail("enable hardware timestamps"))?;
         }
-        // On the loopback, every packet is both outgoing and incoming: capture it once.
+        // On the loopback interface, every packet is both outgoing and incoming: capture it once.
         if kind == LOOPBACK {
             set(libc::PACKET_IGNORE_OUTGOING, 1).map_err(fail("exclude outgoing packets"))?;
         }
@@ -192,7 +192,7 @@ impl PacketRing {
         .map_err(fail("allocate the ring (is there enough memory?)"))?;
         let map = RingMap::new(&fd, shape.block_bytes, shape.block_count)
             .map_err(fail("map the ring"))?;
-        // Reject everything for now: packets that arrive before a ring joins its group would be seen by all rings.
+        // Reject everything for now: until a ring joins its group, it would see packets that other rings see, too.
         sys::attach_filter(&fd, &NOTHING).map_err(fail("attach a filter"))?;
         if options.promiscuous {
             sys::make_promiscuous(&fd, index).map_err(fail("make the interface promiscuous"))?;
@@ -216,8 +216,8 @@ impl PacketRing {
         Ok(ring)
     }
 
-    /// Shares the interface's packets with the other rings of a group. The kernel's hash is the same for both
-    /// directions of a connection; fragments are reassembled first.
+    /// Shares the interface's packets among the rings of a group. The kernel's hash is the same for both directions
+    /// of a connection; fragments are reassembled first.
     fn join(&mut self, fanout: Fanout) -> io::Result<()> {
         let mut flags = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_DEFRAG;
         let group = match fanout {
@@ -236,7 +236,7 @@ impl PacketRing {
         sys::fanout_id(&self.fd)
     }
 
-    /// Takes the next block, if the kernel has handed it over.
+    /// Takes the next block, if the kernel has released it.
     pub fn read(&mut self) -> Option<ReadBlock> {
         let mut taken = self.map.take(self.next)?;
         self.next = (self.next + 1) % self.block_count;
@@ -248,7 +248,7 @@ impl PacketRing {
         })
     }
 
-    /// Counts the packets of the next block, and gives it back to the kernel. Returns their number.
+    /// Counts the packets of the next block and gives the block back to the kernel. Returns the number of packets.
     pub(super) fn skip(&mut self) -> u64 {
         let Some(mut taken) = self.map.take(self.next) else {
             return 0;
@@ -261,7 +261,7 @@ impl PacketRing {
 
     fn walk(&mut self, taken: &mut TakenBlock) -> Vec<PacketRef> {
         let bytes = taken.bytes_mut();
-        // After version, private offset and status: the number of packets, and the offset of the first.
+        // After version, private offset and status come the number of packets and the offset of the first.
         let (count, mut at) = (word(bytes, 12), word(bytes, 16) as usize);
         let mut packets = Vec::with_capacity(count as usize);
         for _ in 0..count {
@@ -300,7 +300,7 @@ impl PacketRing {
         packets
     }
 
-    /// Bytes of the blocks that hold packets, and of the ring.
+    /// Bytes of the blocks that hold packets, and of the whole ring.
     pub(super) fn occupancy(&self) -> (u64, u64) {
         let bytes = (self.shape_bytes / self.block_count) as u64;
         (
@@ -312,7 +312,7 @@ impl PacketRing {
     /// Queries the kernel for dropped packets.
     ///
     /// # Errors
-    /// The interface is gone.
+    /// The socket's statistics can't be read.
     pub fn count_drops(&mut self) -> io::Result<()> {
         let (offered, dropped) = sys::statistics(&self.fd)?;
         self.counters.offered += offered;
@@ -332,7 +332,7 @@ impl PacketRing {
         &self.fd
     }
 
-    /// Stops receiving; packets in the ring can still be read.
+    /// Stops receiving; packets already in the ring can still be read.
     pub(super) fn stop(&self) -> io::Result<()> {
         sys::attach_filter(&self.fd, &NOTHING)
     }
@@ -382,8 +382,8 @@ fn half(bytes: &[u8], at: usize) -> u16 {
     )
 }
 
-/// Restores a VLAN tag that the card or the kernel stripped: moves the addresses into the room before the
-/// frame. Returns the frame's new start.
+/// Restores a VLAN tag that the card or the kernel stripped: moves the MAC addresses into the room before the frame.
+/// Returns the frame's new start.
 fn restore_tag(bytes: &mut [u8], frame: usize, protocol: u16, tag: u16) -> usize {
     let start = frame - TAG_BYTES;
     bytes.copy_within(frame..frame + 12, start);
@@ -397,7 +397,7 @@ const LOOPBACK: u16 = 772;
 /// The link type of an interface.
 pub(super) fn link_type(interface: &str, kind: u16) -> Result<LinkType, LiveError> {
     match kind {
-        // Ethernet, and the loopback, whose addresses are zero.
+        // Ethernet, and loopback, which has Ethernet headers with zero addresses.
         1 | LOOPBACK => Ok(LinkType::Ethernet),
         // tun and other tunnels without a link header.
         65534 | 768 | 776 | 778 => Ok(LinkType::Raw),

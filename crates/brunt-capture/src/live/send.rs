@@ -1,4 +1,4 @@
-//! Sends raw frames out of an interface as fast as it accepts them: the sender for tests of live capture.
+//! Sends raw frames on an interface as fast as it accepts them: the sender for tests of live capture.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ impl Transmitter {
     /// Opens an interface for sending.
     ///
     /// # Errors
-    /// The interface doesn't exist, or the permission is missing.
+    /// The interface doesn't exist, or the process lacks CAP_NET_RAW.
     pub fn open(name: &str) -> Result<Transmitter, LiveError> {
         let fail = |what: &'static str| {
             move |source: io::Error| LiveError::Io {
@@ -28,17 +28,18 @@ impl Transmitter {
         let fd = sys::socket().map_err(|error| LiveError::of_socket(name, error))?;
         let index =
             sys::interface_index(name).map_err(|_| LiveError::NoInterface(name.to_string()))?;
-        // Straight to the driver, bypassing queueing disciplines, which could reorder or drop frames.
+        // Passes frames straight to the driver, bypassing queueing disciplines, which could reorder or drop them.
         sys::set_option(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
             .map_err(fail("bypass the queueing discipline"))?;
         sys::bind(&fd, index, 0).map_err(fail("bind to the interface"))?;
         Ok(Transmitter { fd })
     }
 
-    /// Sends all frames, each with its link header. Returns how many times the interface had no room.
+    /// Sends all frames, each with its link header. Returns how often sending had to be retried, because the
+    /// interface had no room or a signal interrupted the call.
     ///
     /// # Errors
-    /// A frame exceeds the interface's MTU, or the interface is gone.
+    /// A frame exceeds the interface's MTU, or the interface disappeared.
     pub fn send(&self, frames: &[&[u8]]) -> io::Result<u64> {
         let (mut rest, mut full) = (frames, 0);
         while !rest.is_empty() {

@@ -1,6 +1,7 @@
 //! The kernel interface of packet sockets: the shared ring, socket options, sending many frames at once. Apart from
-//! `live::xsk`, the only module of this crate with unsafe code. The one rule: a block of the ring is accessed only
-//! after the kernel hands it over and before we give it back, and its bytes are changed only before they are shared.
+//! `live::xsk`, this is the crate's only module with unsafe code. The one rule: a block of the ring is accessed only
+//! between the time when the kernel releases it to us and the time when we give it back, and its bytes are changed
+//! only before they are shared.
 
 use std::ffi::CString;
 use std::io;
@@ -10,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Offset of the status word in a block's description (`tpacket_hdr_v1`).
+/// Offset of the status word in a block's descriptor (`tpacket_hdr_v1`).
 const STATUS_AT: usize = 8;
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -21,9 +22,9 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
-/// A packet socket that receives nothing yet.
+/// Opens a packet socket that receives nothing yet.
 pub(super) fn socket() -> io::Result<OwnedFd> {
-    // SAFETY: no memory is passed; the descriptor is new and ours alone.
+    // SAFETY: no memory is passed; the descriptor is new and not owned by anything else.
     unsafe {
         let fd = check(libc::socket(
             libc::AF_PACKET,
@@ -56,7 +57,8 @@ pub(super) fn set_option<T: Copy>(
 
 /// Packets received since the last query, and how many of them were dropped.
 pub(super) fn statistics(fd: &OwnedFd) -> io::Result<(u64, u64)> {
-    // SAFETY: plain integers, for which zero is a value; the kernel writes at most `len` bytes.
+    // SAFETY: the struct consists of integers, for which zero is a valid value; the kernel writes at most `len`
+    // bytes.
     unsafe {
         let mut stats: libc::tpacket_stats_v3 = zeroed();
         let mut len = size_of_val(&stats) as libc::socklen_t;
@@ -101,7 +103,7 @@ pub(super) fn attach_filter(fd: &OwnedFd, program: &[libc::sock_filter]) -> io::
 /// The index of an interface.
 pub(super) fn interface_index(name: &str) -> io::Result<i32> {
     let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    // SAFETY: the name is a live string that ends with a zero.
+    // SAFETY: the name is a live string that ends with a zero byte.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
     if index == 0 {
         Err(io::Error::last_os_error())
@@ -110,10 +112,10 @@ pub(super) fn interface_index(name: &str) -> io::Result<i32> {
     }
 }
 
-/// The type of an interface (`ARPHRD_*`). Queried through the socket, because sysfs shows the network namespace
-/// that it was mounted in.
+/// The type of an interface (`ARPHRD_*`). Queried through the socket, because sysfs shows the network namespace in
+/// which it was mounted.
 pub(super) fn hardware_type(fd: &OwnedFd, name: &str) -> io::Result<u16> {
-    // SAFETY: plain integers, for which zero is a value.
+    // SAFETY: the struct consists of integers, for which zero is a valid value.
     let mut request: libc::ifreq = unsafe { zeroed() };
     // Leaves one byte for the terminating zero.
     if name.len() >= request.ifr_name.len() {
@@ -128,7 +130,7 @@ pub(super) fn hardware_type(fd: &OwnedFd, name: &str) -> io::Result<u16> {
     Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
 }
 
-/// Makes an interface receive packets to other hosts too, while the socket is open.
+/// Makes an interface also receive packets addressed to other hosts, as long as the socket is open.
 pub(super) fn make_promiscuous(fd: &OwnedFd, interface: i32) -> io::Result<()> {
     let request = libc::packet_mreq {
         mr_ifindex: interface,
@@ -139,14 +141,14 @@ pub(super) fn make_promiscuous(fd: &OwnedFd, interface: i32) -> io::Result<()> {
     set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
-/// Binds a socket to an interface: packets arrive from now on (with protocol zero, never).
+/// Binds a socket to an interface: packets arrive from now on (or never, if the protocol is zero).
 pub(super) fn bind(fd: &OwnedFd, interface: i32, protocol: u16) -> io::Result<()> {
-    // SAFETY: plain integers, for which zero is a value.
+    // SAFETY: the struct consists of integers, for which zero is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = protocol.to_be();
     address.sll_ifindex = interface;
-    // SAFETY: the kernel reads only as many bytes as the address has.
+    // SAFETY: the kernel reads no more bytes than the address has.
     let result = unsafe {
         libc::bind(
             fd.as_raw_fd(),
@@ -163,20 +165,20 @@ pub(super) struct RingMap {
     start: NonNull<u8>,
     block_bytes: usize,
     block_count: usize,
-    /// Blocks that were taken and not given back yet.
+    /// Whether each block was taken and not given back yet.
     taken: Box<[AtomicBool]>,
 }
 
-// SAFETY: the memory belongs to the process until the map is dropped. A block's status word, accessed
-// atomically, tells the kernel's turn from ours, and `taken` tells our own users apart.
+// SAFETY: the memory belongs to the process until the map is dropped. A block's status word, accessed atomically,
+// says whether it is the kernel's turn or ours, and `taken` keeps our own users of a block apart.
 unsafe impl Send for RingMap {}
-// SAFETY: as above: `take` gives out each block once until it comes back.
+// SAFETY: as for `Send`; `take` hands out each block only once until it comes back.
 unsafe impl Sync for RingMap {}
 
 impl RingMap {
-    /// Maps the ring of a socket that `PACKET_RX_RING` was set on.
+    /// Maps the ring of a socket that has the option `PACKET_RX_RING` set.
     pub(super) fn new(fd: &OwnedFd, block_bytes: usize, block_count: usize) -> io::Result<RingMap> {
-        // SAFETY: the kernel chooses the address; no mapping of ours is replaced.
+        // SAFETY: the kernel chooses the address, so no existing mapping is replaced.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -202,7 +204,7 @@ impl RingMap {
 
     fn block(&self, index: usize) -> NonNull<u8> {
         assert!(index < self.block_count);
-        // SAFETY: within the map, by the assertion.
+        // SAFETY: the address is within the map, by the assertion.
         unsafe { self.start.add(index * self.block_bytes) }
     }
 
@@ -212,7 +214,7 @@ impl RingMap {
         unsafe { AtomicU32::from_ptr(self.block(index).add(STATUS_AT).cast().as_ptr()) }
     }
 
-    /// Blocks with packets that were not given back to the kernel yet, read or unread.
+    /// Number of blocks with packets that were not given back to the kernel yet, whether read or unread.
     pub(super) fn blocks_used(&self) -> usize {
         let is_used = |index: &usize| {
             self.taken[*index].load(Ordering::Relaxed)
@@ -221,7 +223,7 @@ impl RingMap {
         (0..self.block_count).filter(is_used).count()
     }
 
-    /// Takes block `index` if the kernel has handed it over and it is not taken already.
+    /// Takes block `index` if the kernel has released it and it is not taken already.
     pub(super) fn take(self: &Arc<Self>, index: usize) -> Option<TakenBlock> {
         if self.taken[index].load(Ordering::Acquire)
             || self.status(index).load(Ordering::Acquire) & libc::TP_STATUS_USER == 0
@@ -248,14 +250,14 @@ impl Drop for RingMap {
     }
 }
 
-/// A block that only its taker holds so far: its bytes may be changed.
+/// A block that is not shared yet: its bytes may be changed.
 pub(super) struct TakenBlock(RingBlock);
 
 impl TakenBlock {
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         let map = &self.0.map;
-        // SAFETY: the kernel has handed the block over, `take` gave it to nothing else, and `self` is borrowed
-        // for as long as the bytes are.
+        // SAFETY: the kernel has released the block to us, `take` handed it out only once, and the bytes are borrowed
+        // from `self`.
         unsafe { std::slice::from_raw_parts_mut(map.block(self.0.index).as_ptr(), map.block_bytes) }
     }
 
@@ -264,7 +266,7 @@ impl TakenBlock {
     }
 }
 
-/// A block of packets. On drop, it returns to the kernel.
+/// A block of packets. It is given back to the kernel on drop.
 #[derive(Debug)]
 pub struct RingBlock {
     map: Arc<RingMap>,
@@ -275,8 +277,8 @@ impl RingBlock {
     /// All bytes of the block.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the kernel does not touch the block until it is given back, which takes this value; nothing
-        // changes it any more.
+        // SAFETY: the kernel does not touch the block until it is given back, which drops this value; nothing else
+        // changes the bytes.
         unsafe {
             std::slice::from_raw_parts(self.map.block(self.index).as_ptr(), self.map.block_bytes)
         }
@@ -295,10 +297,10 @@ impl Drop for RingBlock {
 /// Maximum frames per call.
 pub(super) const SENT_AT_ONCE_MAX: usize = 64;
 
-/// Sends frames; returns how many were sent. If fewer, the next one had no room or was refused.
+/// Sends frames and returns how many were sent. If some were not sent, the next one had no room or was rejected.
 pub(super) fn send_many(fd: &OwnedFd, frames: &[&[u8]]) -> io::Result<usize> {
     let frames = &frames[..frames.len().min(SENT_AT_ONCE_MAX)];
-    // SAFETY: plain pointers and integers, for which zero is a value.
+    // SAFETY: the structs consist of pointers and integers, for which zero is a valid value.
     let (mut parts, mut messages): (
         [libc::iovec; SENT_AT_ONCE_MAX],
         [libc::mmsghdr; SENT_AT_ONCE_MAX],
@@ -311,7 +313,7 @@ pub(super) fn send_many(fd: &OwnedFd, frames: &[&[u8]]) -> io::Result<usize> {
         message.msg_hdr.msg_iov = part;
         message.msg_hdr.msg_iovlen = 1;
     }
-    // SAFETY: each message points to its part, and each part to a live frame that is only read.
+    // SAFETY: each message points to its part, and each part to a live frame, which is only read.
     let sent = unsafe {
         libc::sendmmsg(
             fd.as_raw_fd(),

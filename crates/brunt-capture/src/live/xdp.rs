@@ -1,10 +1,10 @@
-//! A queue of an interface through `AF_XDP`: a program in the driver (or, if the driver can't run it, right after it)
-//! redirects every packet into frames shared with the kernel, bypassing its network stack. Driven by the capture's
-//! reader thread like [`super::ring`]. The one rule: the host no longer receives these packets, so this is for mirror
-//! ports. The program is detached when its descriptor is closed, however the process ends.
+//! A queue of an interface through `AF_XDP`: a program in the driver (or, if the driver can't run it, right after the
+//! driver) redirects every packet into frames shared with the kernel, bypassing the kernel's network stack. Driven by
+//! the capture's reader thread, like [`super::ring`]. The one rule: the host no longer receives these packets, so
+//! this is for mirror ports. The program is detached when its descriptor is closed, however the process ends.
 //!
-//! Unlike `AF_PACKET`, there are no kernel timestamps (packets get the time at which the reader takes them), no
-//! filter, and no VLAN tags that the card stripped.
+//! Unlike with `AF_PACKET`, there are no kernel timestamps (packets get the time at which the reader takes them),
+//! there is no filter, and VLAN tags that the card stripped are missing.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,20 +19,20 @@ use super::xsk::{self, CONTINUED, FRAME_BYTES, Frames, Socket};
 use super::{LiveError, LiveOptions, sys};
 use crate::source::PacketRef;
 
-/// Packets taken per read.
+/// Maximum packets taken per read.
 const BATCH: usize = 256;
-/// Maximum bytes of a packet in several frames: more than any link carries.
+/// Limit on a packet that spans several frames: more than any link carries.
 const JOINED_BYTES_MAX: usize = 64 << 10;
 // linux/if_link.h
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// An interface whose packets are redirected to us.
+/// An interface whose packets are redirected to this process.
 #[derive(Debug)]
 pub struct Tap {
     program: OwnedFd,
     interface: i32,
-    /// Closing it ends the redirection.
+    /// The attached program; closing this ends the redirection.
     link: Option<OwnedFd>,
     /// Keeps the interface in promiscuous mode.
     _watch: OwnedFd,
@@ -43,24 +43,24 @@ pub struct Tap {
 pub struct XdpQueue {
     socket: Socket,
     frames: Arc<Frames>,
-    /// Returns frames that are no longer in use.
+    /// Through this, batches return frames that are no longer in use.
     back: Sender<Vec<u32>>,
     returned: Receiver<Vec<u32>>,
     interface: u32,
     link: LinkType,
     snap_bytes: u32,
-    /// The multi-frame packet being joined.
+    /// The multi-frame packet being assembled.
     joining: Vec<u8>,
     /// Counts since the queue was opened.
     pub counters: RingCounters,
 }
 
-/// Packets in frames. On drop, the frames return to the kernel.
+/// A batch of packets in frames. On drop, the frames are given back to the kernel.
 #[derive(Debug)]
 pub struct FrameBatch {
     frames: Arc<Frames>,
     taken: Vec<u32>,
-    /// Joined copies of multi-frame packets: their offsets follow those of all frames.
+    /// Assembled copies of multi-frame packets: their offsets follow those of all frames.
     joined: Vec<u8>,
     back: Sender<Vec<u32>>,
 }
@@ -81,7 +81,7 @@ impl Drop for FrameBatch {
         self.taken
             .iter()
             .for_each(|index| self.frames.give_back(*index));
-        // Fails only after the capture has ended, when the frames are not needed.
+        // Fails only after the capture has ended, when the frames are no longer needed.
         let _ = self.back.send(std::mem::take(&mut self.taken));
     }
 }
@@ -139,7 +139,7 @@ pub(super) fn open(
             counters: RingCounters::default(),
         });
     }
-    // From here on, the program keeps the table alive.
+    // From here on, the program keeps the map alive.
     let program = xsk::load_program(&map, true).map_err(fail("load an XDP program"))?;
     Ok((
         Tap {
@@ -153,11 +153,11 @@ pub(super) fn open(
 }
 
 impl Tap {
-    /// Redirects the interface's packets from now on: in the driver if possible, otherwise after it.
+    /// Redirects the interface's packets from now on: in the driver if possible, otherwise right after it.
     pub(super) fn start(&mut self) -> io::Result<()> {
         let attach = |flags| xsk::attach(&self.program, self.interface, flags);
         let link = attach(XDP_FLAGS_DRV_MODE).or_else(|error| match error.raw_os_error() {
-            // Another program is attached, or the permission is missing: the other mode must not bypass that.
+            // Another program is attached, or a capability is missing: don't work around that with the other mode.
             Some(libc::EBUSY | libc::EPERM | libc::EEXIST) => Err(error),
             _ => attach(XDP_FLAGS_SKB_MODE),
         });
@@ -165,7 +165,7 @@ impl Tap {
         Ok(())
     }
 
-    /// Returns the packets to the host; packets in the rings can still be read.
+    /// Lets the host receive the packets again; packets already in the rings can still be read.
     pub(super) fn stop(&mut self) {
         self.link = None;
     }
@@ -194,7 +194,7 @@ impl XdpQueue {
             let is_continued = options & CONTINUED != 0;
             let (mut place, mut wire_len) = (at, len);
             if is_continued || !self.joining.is_empty() {
-                // The only copy: parsers need a packet in one piece.
+                // The only copy: parsers need each packet in one piece.
                 if self.joining.len() < JOINED_BYTES_MAX {
                     self.joining
                         .extend_from_slice(frames.bytes(at, len as usize));
@@ -266,7 +266,7 @@ impl XdpQueue {
         self.socket.fd()
     }
 
-    /// Bytes of its frames.
+    /// Total bytes of the queue's frames.
     pub(super) fn frame_bytes(&self) -> usize {
         self.frames.count() * FRAME_BYTES
     }

@@ -1,7 +1,7 @@
-//! The kernel interface of `AF_XDP`: packet memory and rings shared with the kernel, and the program that
-//! redirects packets to them. Contains the unsafe code of [`super::xdp`]. The one rule: a frame belongs to the
-//! kernel from when it is put into the fill ring until it comes out of the receive ring, and to us until it is
-//! put back.
+//! The kernel interface of `AF_XDP`: packet memory and rings shared with the kernel, and the program that redirects
+//! packets to them. Contains the unsafe code for [`super::xdp`]. The one rule: a frame belongs to the kernel from
+//! when it is put into the fill ring until it comes out of the receive ring, and to us until it is put into the fill
+//! ring again.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Bytes of a frame: one page, which every driver supports.
 pub(super) const FRAME_BYTES: usize = 4096;
-/// Set in a descriptor whose packet continues in the next one.
+/// Set in a descriptor if the packet continues in the next descriptor.
 pub(super) const CONTINUED: u32 = 1; // XDP_PKT_CONTD
 
 // linux/bpf.h
@@ -35,12 +35,12 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
-/// Calls `bpf`; the attributes begin with `words`, the rest is zero.
+/// Calls `bpf`; the attributes begin with `words`, and the rest is zero.
 ///
 /// # Safety
 /// Addresses in `words` must point to live memory that the command only reads.
 unsafe fn bpf(command: i64, words: &[u32]) -> io::Result<libc::c_int> {
-    // Larger than any of the commands needs: the kernel requires unknown fields to be zero.
+    // Larger than any of these commands needs; the kernel requires unknown fields to be zero.
     let mut attributes = [0u32; 32];
     attributes[..words.len()].copy_from_slice(words);
     // SAFETY: the kernel reads `size_of_val(&attributes)` bytes of a live array; the caller is responsible for
@@ -56,15 +56,15 @@ unsafe fn bpf(command: i64, words: &[u32]) -> io::Result<libc::c_int> {
     check(result as libc::c_int)
 }
 
-/// The halves of an address, in memory order.
+/// The two halves of an address, in memory order.
 fn halves<T>(of: *const T) -> [u32; 2] {
     let bytes = (of as u64).to_ne_bytes();
     [0, 4].map(|at| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
 }
 
-/// Takes ownership of a descriptor returned by `bpf`.
+/// Takes ownership of a descriptor returned by a system call.
 fn owned(fd: libc::c_int) -> OwnedFd {
-    // SAFETY: the kernel has just created it for us alone.
+    // SAFETY: the kernel has just created it, and nothing else owns it.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
@@ -88,8 +88,8 @@ pub(super) fn set_socket(map: &OwnedFd, queue: u32, socket: &OwnedFd) -> io::Res
     .map(drop)
 }
 
-/// Loads the program: it passes a queue's packets to its socket, and to the kernel if there is none. With
-/// `frags`, it also handles packets in several buffers.
+/// Loads the program, which passes a queue's packets to the queue's socket, or to the kernel's network stack if there
+/// is none. With `frags`, it also handles packets in several buffers.
 pub(super) fn load_program(map: &OwnedFd, frags: bool) -> io::Result<OwnedFd> {
     let instruction = |code: u8, registers: u8, offset: i16, value: u32| {
         u64::from_ne_bytes({
@@ -97,7 +97,7 @@ pub(super) fn load_program(map: &OwnedFd, frags: bool) -> io::Result<OwnedFd> {
             [code, registers, o[0], o[1], v[0], v[1], v[2], v[3]]
         })
     };
-    // The source register is in the upper half of the byte on little-endian machines.
+    // On little-endian machines, the source register is in the upper half of the byte.
     let registers = |to: u8, from: u8| {
         if cfg!(target_endian = "little") {
             to | from << 4
@@ -108,7 +108,7 @@ pub(super) fn load_program(map: &OwnedFd, frags: bool) -> io::Result<OwnedFd> {
     let program = [
         // r2 = context->rx_queue_index
         instruction(0x61, registers(2, 1), 16, 0),
-        // r1 = map, by its descriptor: an instruction with two slots
+        // r1 = map, by its descriptor: an instruction that takes two slots
         instruction(0x18, registers(1, 1), 0, map.as_raw_fd() as u32),
         instruction(0, 0, 0, 0),
         // r3 = action for packets without a socket
@@ -127,7 +127,7 @@ pub(super) fn load_program(map: &OwnedFd, frags: bool) -> io::Result<OwnedFd> {
         license[0],
         license[1],
     ]);
-    // After the log and the kernel version: flags, a name, a device, the attach type.
+    // After the log and the kernel version come flags, a name, a device and the attach type.
     words[11] = if frags { BPF_F_XDP_HAS_FRAGS } else { 0 };
     words[17] = BPF_ATTACH_XDP;
     // SAFETY: program and license live until the kernel has copied them.
@@ -158,13 +158,13 @@ pub(super) fn queue_count(fd: &OwnedFd, name: &str) -> u32 {
     // struct ethtool_channels: command, four maxima, then rx, tx, other and combined.
     let mut channels = [0u32; 9];
     channels[0] = 0x3c; // ETHTOOL_GCHANNELS
-    // SAFETY: plain integers and pointers, for which zero is a value.
+    // SAFETY: the structs consist of integers and pointers, for which zero is a valid value.
     let mut request: libc::ifreq = unsafe { zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(15)) {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = channels.as_mut_ptr().cast();
-    // SAFETY: the kernel writes only as many words as the command's structure has.
+    // SAFETY: the kernel writes no more words than the command's structure has.
     match check(unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL, &raw mut request) }) {
         Ok(_) => (channels[5] + channels[8]).max(1),
         Err(_) => 1,
@@ -185,7 +185,7 @@ impl Mapping {
             Some((fd, at)) => (libc::MAP_SHARED, fd.as_raw_fd(), at),
         };
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the kernel chooses the address; no mapping of ours is replaced.
+        // SAFETY: the kernel chooses the address, so no existing mapping is replaced.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -208,7 +208,7 @@ impl Mapping {
     /// A word that both sides access.
     fn word(&self, at: u64) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.bytes as u64);
-        // SAFETY: within the map and aligned, by the assertion; both sides access it as one word.
+        // SAFETY: the word is within the map and aligned, by the assertion; both sides access it as one word.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at as usize).cast()) }
     }
 }
@@ -220,18 +220,18 @@ impl Drop for Mapping {
     }
 }
 
-/// The frames that an interface's queue puts packets into.
+/// The frames into which an interface's queue puts packets.
 #[derive(Debug)]
 pub(super) struct Frames {
     memory: Mapping,
-    /// Frames that currently belong to us.
+    /// Whether each frame currently belongs to us.
     taken: Box<[AtomicBool]>,
 }
 
-// SAFETY: the memory belongs to the process until it is dropped; `taken` tracks whose turn a frame is, and the
+// SAFETY: the memory belongs to the process until it is dropped; `taken` tracks whose turn each frame is, and the
 // bytes of a taken frame are only read.
 unsafe impl Send for Frames {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Frames {}
 
 impl Frames {
@@ -252,8 +252,8 @@ impl Frames {
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         let frame = at / FRAME_BYTES;
         assert!(at % FRAME_BYTES + len <= FRAME_BYTES && self.taken[frame].load(Ordering::Relaxed));
-        // SAFETY: within a frame of the memory, by the assertion; the frame is ours, so the kernel does not write to
-        // it, and it is not given back while the batch that it arrived in is held.
+        // SAFETY: the bytes are within a frame of the memory, by the assertion; the frame is ours, so the kernel does
+        // not write to it, and it is not given back while the batch in which it arrived is held.
         unsafe { std::slice::from_raw_parts(self.memory.start.as_ptr().add(at), len) }
     }
 
@@ -271,8 +271,8 @@ struct Descriptors {
     size: u32,
 }
 
-// SAFETY: the memory belongs to the process; its words are accessed atomically, its descriptors only by the
-// owner of the socket, in turns with the kernel.
+// SAFETY: the memory belongs to the process; its words are accessed atomically, and its descriptors only by the owner
+// of the socket, in turns with the kernel.
 unsafe impl Send for Descriptors {}
 
 impl Descriptors {
@@ -298,7 +298,7 @@ impl Descriptors {
     fn slot<T>(&self, index: u32) -> NonNull<T> {
         let at = self.at.desc as usize + (index & (self.size - 1)) as usize * size_of::<T>();
         assert!(at + size_of::<T>() <= self.memory.bytes);
-        // SAFETY: within the map, by the assertion.
+        // SAFETY: the slot is within the map, by the assertion.
         unsafe { self.memory.start.add(at).cast() }
     }
 }
@@ -328,10 +328,10 @@ impl Socket {
         let set = |name, value: &u32| super::sys::set_option(&fd, libc::SOL_XDP, name, value);
         super::sys::set_option(&fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &area)?;
         set(libc::XDP_UMEM_FILL_RING, &size)?;
-        // Nothing is sent, but a socket without this ring cannot be bound.
+        // Nothing is ever sent, but a socket without this ring cannot be bound.
         set(libc::XDP_UMEM_COMPLETION_RING, &2)?;
         set(libc::XDP_RX_RING, &size)?;
-        // SAFETY: plain integers, for which zero is a value.
+        // SAFETY: the struct consists of integers, for which zero is a valid value.
         let mut offsets: libc::xdp_mmap_offsets = unsafe { zeroed() };
         option(&fd, libc::XDP_MMAP_OFFSETS, &mut offsets)?;
         let fill_at = libc::XDP_UMEM_PGOFF_FILL_RING as i64;
@@ -347,7 +347,7 @@ impl Socket {
         Ok(Socket { fd, fill, receive })
     }
 
-    /// Binds the socket to a queue; with `frags`, multi-frame packets arrive too.
+    /// Binds the socket to a queue; with `frags`, multi-frame packets arrive, too.
     pub(super) fn bind(&self, interface: i32, queue: u32, frags: bool) -> io::Result<()> {
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
@@ -357,7 +357,7 @@ impl Socket {
             sxdp_shared_umem_fd: 0,
         };
         let len = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
-        // SAFETY: the kernel reads as many bytes as the address has.
+        // SAFETY: the kernel reads no more bytes than the address has.
         check(unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), len) })
             .map(drop)
     }
@@ -379,14 +379,14 @@ impl Socket {
         self.fill.producer().store(at, Ordering::Release);
     }
 
-    /// Takes the next packet or part of one: offset, length and options.
+    /// Takes the next packet or part of a packet: offset, length and options.
     pub(super) fn receive(&mut self, frames: &Frames) -> Option<(usize, u32, u32)> {
         let at = self.receive.consumer().load(Ordering::Relaxed);
         if self.receive.producer().load(Ordering::Acquire) == at {
             return None;
         }
-        // SAFETY: `slot` is within the ring and aligned, and the kernel wrote it before it advanced the
-        // producer; it writes there again only after the consumer has passed it.
+        // SAFETY: `slot` is within the ring and aligned, and the kernel wrote it before it advanced the producer; the
+        // kernel writes there again only after the consumer has passed it.
         let found: libc::xdp_desc = unsafe { self.receive.slot::<libc::xdp_desc>(at).read() };
         self.receive
             .consumer()
@@ -395,9 +395,9 @@ impl Socket {
         Some((found.addr as usize, found.len, found.options))
     }
 
-    /// Packets dropped for lack of a frame or room in the ring, since the socket was created.
+    /// Number of packets dropped for lack of a frame or of room in the ring, since the socket was created.
     pub(super) fn dropped(&self) -> io::Result<u64> {
-        // SAFETY: plain integers, for which zero is a value.
+        // SAFETY: the struct consists of integers, for which zero is a valid value.
         let mut counters: libc::xdp_statistics = unsafe { zeroed() };
         option(&self.fd, libc::XDP_STATISTICS, &mut counters)?;
         Ok(counters.rx_dropped + counters.rx_ring_full)
@@ -408,7 +408,7 @@ impl Socket {
 fn option<T: Copy>(fd: &OwnedFd, name: i32, value: &mut T) -> io::Result<()> {
     let mut len = size_of::<T>() as libc::socklen_t;
     let value = std::ptr::from_mut(value).cast();
-    // SAFETY: the kernel writes at most `len` bytes into a live value, for which any bits are valid.
+    // SAFETY: the kernel writes at most `len` bytes into a live value, for which all bit patterns are valid.
     check(unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, value, &raw mut len) })
         .map(drop)
 }

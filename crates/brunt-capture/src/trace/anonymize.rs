@@ -1,6 +1,6 @@
-//! Pseudonyms for names, addresses and ids: a hash with a secret key. Called by the recorder for all
-//! identifying data. The rules: the same key gives the same pseudonyms in every capture; without the key, none
-//! can be reversed or guessed (SipHash-2-4 is unpredictable without its key).
+//! Pseudonyms for names, addresses and ids: hashes with a secret key. Called by the recorder for all identifying
+//! data. The rules: the same key gives the same pseudonyms in every capture; without the key, no pseudonym can be
+//! reversed or guessed (SipHash-2-4 is unpredictable without its key).
 
 use std::fs;
 use std::hash::Hasher;
@@ -13,7 +13,7 @@ use siphasher::sip::SipHasher24;
 
 /// A shorter key could be found by brute force.
 const KEY_BYTES_MIN: usize = 16;
-/// A key file never needs more.
+/// No key needs a larger file than this.
 const KEY_BYTES_MAX: u64 = 1 << 20;
 
 /// Why an anonymizer cannot be created.
@@ -35,7 +35,7 @@ pub enum KeyError {
         /// Its length.
         bytes: u64,
     },
-    /// The key could be found by brute force.
+    /// The key is so short that it could be found by brute force.
     #[error(
         "a key of {bytes} bytes is too short; it needs at least {}, for example from `head -c 32 \
          /dev/urandom > FILE`",
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Anonymizer {
     }
 }
 
-/// What kind of data is hashed, so that a name and an address never have the same pseudonym.
+/// What kind of data is hashed; included in the hash, so that a name and an address never have the same pseudonym.
 #[derive(Clone, Copy)]
 enum Domain {
     Address = 1,
@@ -127,8 +127,8 @@ impl Anonymizer {
         format!("{:016x}", self.hash(Domain::Name, name))
     }
 
-    /// Maps the number of a user, group, file, file system, cookie or verifier. Zero stays zero: it means root,
-    /// or the start, everywhere.
+    /// Maps the number of a user, group, file, file system, cookie or verifier. Zero stays zero, because it means
+    /// root, or the start, everywhere.
     pub fn number(&self, number: u64) -> u64 {
         if number == 0 {
             0
@@ -142,7 +142,7 @@ impl Anonymizer {
         self.hash(Domain::Handle, &file.to_be_bytes())
     }
 
-    /// Maps the checksum of a block. The caller leaves the well-known checksum of zeros as it is.
+    /// Maps the checksum of a block. The caller leaves the well-known checksum of zero-filled blocks as it is.
     pub fn sum(&self, sum: u64) -> u64 {
         self.hash(Domain::Sum, &sum.to_be_bytes())
     }
@@ -152,7 +152,7 @@ impl Anonymizer {
 mod tests {
     use super::*;
 
-    /// The same key gives the same pseudonyms, another key others, a short key none.
+    /// The same key gives the same pseudonyms, a different key gives different ones, and a short key is rejected.
     #[test]
     fn pseudonyms_depend_on_the_key_and_short_keys_are_refused() {
         let make = |key: &[u8]| Anonymizer::new(key).unwrap();

@@ -1,13 +1,14 @@
-//! Keeps a trace within its size and age limits: decides which parts to delete, and when rows have to be rewritten so
-//! that the remaining parts are self-contained. Shared by all lanes of all pipelines.
+//! Keeps a trace within its limits on size and age: decides which parts to delete, and when rows have to be rewritten
+//! so that the remaining parts are self-contained. Shared by all lanes of all pipelines.
 //!
-//! The trace is divided into *generations*, each an eighth of a limit. On a new generation, a writer forgets
-//! which flows and handles are known, so that each generation contains the rows that its other rows refer to.
-//! The oldest parts are deleted first. Within a generation, parts that others refer to are deleted last, and
-//! not before their pipeline has left the generation; because of their age, only when no part refers to them.
+//! The trace is divided into *generations*, each an eighth of a limit. When a generation begins, each writer forgets
+//! which flows and handles were written, so that each generation contains all rows that its other rows refer to. The
+//! oldest parts are deleted first. Within a generation, parts that others refer to are deleted last, and not before
+//! their pipeline has left the generation; if only their age requires it, they are deleted only when no part refers
+//! to them any more.
 //!
-//! Closed parts can also be moved elsewhere ([`TraceParts`]): the mover claims one part at a time, which is then not
-//! deleted in the meantime. The one rule: parts being written are never deleted or moved, and every deletion is
+//! Closed parts can also be moved elsewhere ([`TraceParts`]): the mover claims one part at a time, which is not
+//! deleted while it is claimed. The one rule: parts being written are never deleted or moved, and every deletion is
 //! counted.
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,15 +22,15 @@ use brunt_lake::{ClosedPart, catalog};
 use super::rows::LANES;
 use super::store::Shared;
 
-/// A generation takes this fraction of the limits.
+/// Each generation takes this fraction of the limits.
 const GENERATIONS: u32 = 8;
 
 /// How much of a trace is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeepLimits {
-    /// Bytes of all parts.
+    /// Maximum bytes of all parts.
     pub bytes: u64,
-    /// How long ago a part was closed.
+    /// Maximum time since a part was closed.
     pub age: Option<Duration>,
 }
 
@@ -41,7 +42,7 @@ pub(super) struct Deleted {
     pub bytes: u64,
 }
 
-/// Deletion order of closed parts: by generation, then those that others refer to last, then by age.
+/// Deletion order of closed parts: by generation, then those that others refer to last, then by order of closing.
 type Rank = (u64, bool, u64);
 
 pub(super) struct Budget {
@@ -55,18 +56,18 @@ struct Kept {
     /// The lane that wrote it.
     lane: usize,
     part: ClosedPart,
-    /// When it is deleted.
+    /// When it is deleted because of its age.
     expires: Option<Instant>,
 }
 
 struct State {
     closed: BTreeMap<Rank, Kept>,
-    /// No closed part has to be deleted for its age before this; `None` if none will be.
+    /// No closed part has to be deleted because of its age before this time; `None` if there is no age limit.
     first_expiry: Option<Instant>,
     closed_count: u64,
     /// Bytes of all parts, including open ones.
     total_bytes: u64,
-    /// Total bytes written so far; that total, and the time, when the generation began.
+    /// Total bytes written so far; then that total, and the time, at the start of the current generation.
     written_bytes: u64,
     generation_from: u64,
     generation_since: Instant,
@@ -89,8 +90,8 @@ impl State {
         self.closed.insert(rank, kept);
     }
 
-    /// Whether a referred-to part may be deleted: its pipeline has left the generation, and for its age alone (not
-    /// `is_over`), no part that may refer to it is left.
+    /// Whether a part that others refer to may be deleted: its pipeline has left the generation and, if only its age
+    /// requires it (not `is_over`), no part that may refer to it is left.
     fn is_released(&self, generation: u64, lane: usize, is_over: bool) -> bool {
         // A pipeline's rows refer to rows of the same pipeline and generation.
         let pipeline = lane / LANES;
@@ -101,7 +102,7 @@ impl State {
             && (is_over || !referring.any(|(_, kept)| kept.lane / LANES == pipeline))
     }
 
-    /// Removes a closed part whose file is deleted or about to be.
+    /// Removes a closed part whose file has been or will be deleted.
     fn forget(&mut self, rank: Rank) -> Option<ClosedPart> {
         let part = self.closed.remove(&rank)?.part;
         self.unlist(rank, part.bytes);
@@ -109,7 +110,7 @@ impl State {
         Some(part)
     }
 
-    /// Removes the part from the movable ones.
+    /// Removes the part from the movable parts.
     fn unlist(&mut self, rank: Rank, bytes: u64) {
         if self.movable.remove(&rank.2).is_some() {
             self.movable_bytes -= bytes;
@@ -117,8 +118,8 @@ impl State {
     }
 }
 
-/// The closed parts of a trace that is being written, for moving them elsewhere: one at a time, oldest first,
-/// and never the newest of a table.
+/// The closed parts of a trace that is being written, for moving them elsewhere: one at a time, oldest first, and
+/// never the newest part of a table.
 #[derive(Clone)]
 pub struct TraceParts(Arc<Shared>);
 
@@ -133,16 +134,16 @@ impl TraceParts {
         TraceParts(shared)
     }
 
-    /// The next part to move: the same one until it is deleted or passed over. It is kept even if the trace
-    /// exceeds its size limit.
+    /// Claims the next part to move; returns the same part until it is deleted or passed over. A claimed part is kept
+    /// even if the trace exceeds its size limit.
     pub fn claim(&self) -> Option<ClosedPart> {
         self.0.budget.as_ref()?.claim()
     }
 
-    /// Deletes the file of the claimed part after it was moved.
+    /// Deletes the file of the claimed part after it has been moved.
     ///
     /// # Errors
-    /// The operating system refused; the part stays claimed.
+    /// The file cannot be deleted; the part stays claimed.
     pub fn delete_claimed(&self) -> std::io::Result<()> {
         self.0
             .budget
@@ -150,12 +151,12 @@ impl TraceParts {
             .map_or(Ok(()), Budget::delete_claimed)
     }
 
-    /// Keeps the claimed part and does not offer it again.
+    /// Releases the claimed part and does not offer it again.
     pub fn pass_over_claimed(&self) {
         self.0.budget.iter().for_each(Budget::pass_over_claimed);
     }
 
-    /// Number of parts that may be moved now, and their bytes.
+    /// Number of parts that may be moved now, and their total bytes.
     pub fn movable(&self) -> (u64, u64) {
         self.0.budget.as_ref().map_or((0, 0), Budget::movable)
     }
@@ -183,7 +184,7 @@ impl Budget {
         };
         Budget {
             keep,
-            // What earlier captures wrote is the oldest generation.
+            // The data of earlier captures forms the oldest generation.
             generation: AtomicU64::new(u64::from(past > 0)),
             state: Mutex::new(state),
         }
@@ -226,16 +227,16 @@ impl Budget {
         self.state().deleted
     }
 
-    /// Lane `lane` has closed all its parts of older generations.
+    /// Records that lane `lane` has closed all its parts of older generations.
     pub fn begin(&self, lane: usize, generation: u64) {
         let mut state = self.state();
         state.lanes[lane] = generation;
-        // Parts that others refer to may be free now.
+        // Parts that others refer to may now be deletable.
         state.first_expiry = state.first_expiry.map(|_| Instant::now());
         self.make_room(&mut state);
     }
 
-    /// An open part has grown or was created.
+    /// Records that an open part was created or has grown.
     pub fn on_grown(&self, bytes_before: u64, bytes: u64) {
         if bytes_before == bytes && self.keep.age.is_none() {
             return;
@@ -246,7 +247,7 @@ impl Budget {
         self.make_room(&mut state);
     }
 
-    /// A part was closed, `open_bytes` of which were already counted.
+    /// Records that a part was closed, `open_bytes` of which have already been counted.
     pub fn on_closed(
         &self,
         lane: usize,
@@ -345,7 +346,7 @@ impl Budget {
             return;
         }
         self.delete_parts(state, now);
-        // Parts that are due but may not be deleted yet are checked again in a second.
+        // Parts that are due but may not be deleted yet are checked again after a second.
         let first = state.closed.values().filter_map(|kept| kept.expires).min();
         state.first_expiry = first.map(|first| first.max(now + Duration::from_secs(1)));
     }
@@ -366,11 +367,11 @@ impl Budget {
             let Some(part) = state.forget(rank) else {
                 return;
             };
-            // A lake contains its rows and will delete the file.
+            // A lake contains its rows, and deletes the file itself.
             if is_in_lake(&part) {
                 continue;
             }
-            // If someone else deleted it already, the budget still holds.
+            // If something else has already deleted the file, the budget is still correct.
             let _ = std::fs::remove_file(&part.path);
             state.deleted.parts += 1;
             state.deleted.rows += part.rows;
@@ -426,7 +427,7 @@ mod tests {
         }
     }
 
-    /// Oldest first; the newest part of each table stays; moved parts don't count as deleted.
+    /// The oldest part comes first; the newest part of each table stays; moved parts don't count as deleted.
     #[test]
     fn closed_parts_are_claimed_oldest_first_except_the_newest_of_each_table() {
         let (budget, parts) = (budget(u64::MAX, None), Parts(TempDir::new().unwrap()));
@@ -447,7 +448,7 @@ mod tests {
         assert_eq!(budget.deleted(), Deleted::default());
     }
 
-    /// A part being moved is not deleted for lack of space; others are deleted and counted.
+    /// A part being moved is not deleted for lack of space; other parts are deleted and counted instead.
     #[test]
     fn a_part_being_moved_is_not_deleted_for_lack_of_space() {
         let (budget, parts) = (budget(25, None), Parts(TempDir::new().unwrap()));
@@ -478,8 +479,8 @@ mod tests {
         assert!(!third.exists());
     }
 
-    /// Old parts are deleted and counted, those of earlier captures, too; parts that others refer to stay until their
-    /// pipeline has left the generation.
+    /// Old parts are deleted and counted, including those of earlier captures; parts that others refer to stay until
+    /// their pipeline has left the generation.
     #[test]
     fn old_parts_are_deleted_and_counted() {
         let parts = Parts(TempDir::new().unwrap());
@@ -510,7 +511,7 @@ mod tests {
         assert_eq!(budget.deleted(), deleted);
     }
 
-    /// A part that others refer to stays until they are gone, even if it is older.
+    /// A part that others refer to stays as long as those exist, even if it is older.
     #[test]
     fn an_old_part_stays_while_younger_ones_refer_to_it() {
         let hour = Duration::from_secs(3600);

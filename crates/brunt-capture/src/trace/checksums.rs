@@ -10,8 +10,7 @@ use crate::operation::ChecksumRun;
 /// Checksums of blocks.
 pub const CHECKSUMS: Table = Table {
     name: "checksums",
-    doc: "One row for each 512-byte block, aligned to 512 bytes in its file, that was read or \
-        written completely.",
+    doc: "One row for each 512-byte block (aligned to 512 bytes in its file) that was completely read or written.",
     columns: &[
         Column::int(
             "record_id",
@@ -32,7 +31,7 @@ impl Tabled for ChecksumsTable {
     const BY: WrittenBy = WrittenBy::Bulk;
 }
 
-/// The checksums of a pipeline.
+/// The checksum table of a pipeline.
 pub struct Checksums {
     table: Handle<ChecksumsTable>,
 }

@@ -1,7 +1,7 @@
-//! Disk space per kind of content in a trace, divided as in the Chronicle paper (Figure 9): network headers,
-//! checksums of data, RPC, the protocol above. For benchmarks; nothing is counted during a capture.
+//! Disk space per kind of content in a trace, divided as in the Chronicle paper (Figure 9): network headers, data
+//! checksums, RPC, and the protocol above RPC. Used by benchmarks; nothing is counted during a capture.
 //!
-//! The rule: every table has one kind; a new table counts as the protocol's unless it is named here.
+//! The rule: every table has one kind; a new table counts as protocol content unless it is named here.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use super::tables;
 /// A kind of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceExtent {
-    /// Each packet: time, endpoints, length.
+    /// Packets: time, endpoints, length.
     Network,
     /// Checksums of the data read and written.
     Checksums,
     /// Requests with their times, and callers.
     Rpc,
-    /// Content of the protocol above: files, names, attributes, ranges.
+    /// Content of the protocol above RPC: files, names, attributes, ranges.
     Protocol,
     /// The capture's own statistics.
     Ledger,
@@ -102,7 +102,7 @@ pub fn sizes(trace: &Path) -> Result<Vec<ExtentSizes>, LakeError> {
 mod tests {
     use super::*;
 
-    /// Each kind has tables, and the largest tables are in the kinds where a reader of the paper expects them.
+    /// Each kind has tables, and the largest tables are of the kinds that a reader of the paper expects.
     #[test]
     fn tables_have_their_kind() {
         let all = tables::all();

@@ -1,4 +1,4 @@
-//! Files and their names: the tables `handles` and `names`, for all protocols. The one rule: a handle is
+//! Files and their names: the tables `handles` and `names`, for all protocols. The one rule: a handle's row is
 //! written before the first row that refers to it.
 
 use brunt_core::byte_text;
@@ -15,12 +15,12 @@ use crate::key::FileKey;
 /// File handles.
 pub const HANDLES: Table = Table {
     name: "handles",
-    doc: "One row for each file handle of a server, when it is first seen; in long captures some \
-        are repeated.",
+    doc: "One row for each file handle of a server, written when the handle is first seen; in long \
+     captures, some handles are repeated.",
     columns: &[
         Column::int(
             "file",
-            "Hash of server and handle, which identifies the file in other tables.",
+            "Hash of server and handle; identifies the file in other tables.",
         )
         .coded(Coding::Plain),
         Column::text("server", "The server's address."),
@@ -32,7 +32,7 @@ pub const HANDLES: Table = Table {
 pub const NAMES: Table = Table {
     name: "names",
     doc: "One row for each name in a call: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, \
-        LINK, MOUNT, READLINK, and NFSv4's operations; RENAME has two.",
+     LINK, MOUNT, READLINK, and NFSv4's operations; RENAME has two rows.",
     columns: &[
         RECORD,
         Column::int(
@@ -63,9 +63,9 @@ pub const NAMES: Table = Table {
     ],
 };
 
-/// Handles known to be in the trace; beyond this, all are written again.
+/// Maximum handles remembered as written; when it is reached, all are forgotten and written again.
 const HANDLES_MAX: usize = 1 << 20;
-/// Handles deferred before a batched lookup.
+/// Maximum handles deferred before a batched lookup.
 const SEEN_MAX: usize = 64;
 
 struct Handles;
@@ -94,7 +94,7 @@ pub struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// The same row for a name.
+    /// This row, with a name.
     #[inline]
     pub fn as_called(self, name: &'a [u8]) -> Named<'a> {
         Named {
@@ -103,7 +103,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// The same row for a name that leads to nothing any more.
+    /// This row, with a name that no longer refers to a file.
     #[inline]
     pub fn as_gone(self, name: &'a [u8]) -> Named<'a> {
         Named {
@@ -114,14 +114,14 @@ impl<'a> Named<'a> {
     }
 }
 
-/// The files that a pipeline has seen.
+/// The file tables of a pipeline.
 pub struct Files {
     handles: Handle<Handles>,
     names: Handle<NamesTable>,
     known: HashSet<u64, FixedState>,
-    /// The server of the handle written last, and its address as it appears in the table.
+    /// The server of the handle written last, and the server's address as it appears in the table.
     server: Option<(IpAddress, String)>,
-    /// Deferred handles: whether they are new is looked up for many at once.
+    /// Deferred handles: looking up many at once, to see which are new, is faster.
     seen: Vec<Seen>,
     seen_bytes: Vec<u8>,
 }
@@ -131,7 +131,7 @@ pub struct Files {
 struct Seen {
     file: FileKey,
     server: IpAddress,
-    /// Where it ends in `seen_bytes`.
+    /// Where the handle ends in `seen_bytes`.
     end: usize,
     is_written: bool,
 }
@@ -148,12 +148,12 @@ impl Files {
         }
     }
 
-    /// The rows written so far may be deleted: forgets all handles, so that they are written again.
+    /// Called when the rows written so far may be deleted: forgets all handles, so that they are written again.
     pub fn forget(&mut self) {
         self.known.clear();
     }
 
-    /// The number of a handle; its row is written later if the handle is new.
+    /// The number of a handle; if the handle is new, its row is written later.
     #[inline]
     pub fn handle(
         &mut self,
@@ -164,7 +164,7 @@ impl Files {
         self.handle_of(FileKey::new(server, handle), server, handle, common)
     }
 
-    /// Like `handle`, if the key is known already.
+    /// Like `handle`, for callers that already know the key.
     #[inline]
     pub fn handle_of(
         &mut self,
@@ -188,7 +188,7 @@ impl Files {
 
     /// Writes rows for the deferred handles that are new. Must be called before rows are sent.
     pub fn settle(&mut self, common: &mut Common) {
-        // Back-to-back lookups overlap their memory latency.
+        // Back-to-back lookups overlap their memory latencies.
         for seen in &mut self.seen {
             seen.is_written = self.known.contains(&seen.file.0);
         }
@@ -203,7 +203,7 @@ impl Files {
             }
             start = seen.end;
         }
-        // Clears the buffers and keeps their memory.
+        // Clears the buffers but keeps their memory.
         (self.seen, self.seen_bytes) = (seen, bytes);
         self.seen.clear();
         self.seen_bytes.clear();
@@ -214,7 +214,7 @@ impl Files {
         if self.known.len() >= HANDLES_MAX {
             self.known.clear();
         }
-        // An earlier deferred handle may be of the same file.
+        // An earlier deferred handle may belong to the same file.
         if !self.known.insert(seen.file.0) {
             return;
         }

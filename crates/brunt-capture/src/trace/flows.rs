@@ -1,4 +1,4 @@
-//! Flows between endpoints: the table `flows`, and the numbers that refer to its rows. The one rule: a flow is
+//! Flows between endpoints: the table `flows`, and the numbers that refer to its rows. The one rule: a flow's row is
 //! written before the first row that refers to it.
 
 use brunt_lake::{Column, Table};
@@ -9,11 +9,11 @@ use hashbrown::HashMap;
 use super::common::Common;
 use super::rows::{Handle, Registry, Tabled};
 
-/// Flows: sender and receiver.
+/// Flows: source and destination.
 pub const FLOWS: Table = Table {
     name: "flows",
-    doc: "One row for each pair of endpoints and direction, when it is first seen. A flow that \
-        was idle for a long time may reappear under another number.",
+    doc: "One row for each pair of endpoints and direction, written when it is first seen. In long \
+     captures, a flow may reappear under another number.",
     columns: &[
         Column::int("flow", "Number of the flow."),
         Column::int(
@@ -38,9 +38,9 @@ pub const FLOWS: Table = Table {
     ],
 };
 
-/// Flows known to be in the trace; beyond this, all are written again.
+/// Maximum flows remembered as written; when it is reached, all are forgotten and written again.
 pub(super) const FLOWS_MAX: usize = 64 << 10;
-/// Recent flows that are found without the hash map.
+/// Number of recent flows that are found without the hash map.
 const LAST_FLOWS: usize = 64;
 
 struct FlowsTable;
@@ -57,11 +57,11 @@ struct FlowEnds {
     protocol: u8,
 }
 
-/// The flows of a pipeline.
+/// The flow table of a pipeline.
 pub struct Flows {
     table: Handle<FlowsTable>,
     known: HashMap<FlowEnds, i64, FixedState>,
-    /// Recently seen flows, indexed by a few of their bits.
+    /// Recently seen flows, indexed by a few bits of their endpoints.
     last: Box<[Option<(FlowEnds, i64)>; LAST_FLOWS]>,
     next: u64,
 }
@@ -76,7 +76,7 @@ impl Flows {
         }
     }
 
-    /// The rows written so far may be deleted: forgets all flows, so that they are written again.
+    /// Called when the rows written so far may be deleted: forgets all flows, so that they are written again.
     pub fn forget(&mut self) {
         self.known.clear();
         *self.last = [None; LAST_FLOWS];

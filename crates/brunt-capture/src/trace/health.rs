@@ -1,15 +1,15 @@
-//! The health of a live capture: the table `capture_health`. The program that captures measures it; a pipeline writes
-//! the latest figures together with the counters.
+//! The health of a live capture: the table `capture_health`. The capturing program measures it; a pipeline writes the
+//! latest figures together with the counters.
 
 use brunt_lake::{Column, Table};
 
 use super::common::Common;
 use super::rows::{Handle, Registry, Tabled};
 
-/// The capture's own health.
+/// The health of a live capture.
 pub const HEALTH: Table = Table {
     name: "capture_health",
-    doc: "Health of a live capture, about once per second. CPU times and bytes written count from its start.",
+    doc: "Health of a live capture, about once per second. CPU times and bytes written count from the capture's start.",
     columns: &[
         Column::time("time", "Capture time."),
         Column::int("pipeline", "Pipeline of the capture that wrote the row."),
@@ -19,23 +19,23 @@ pub const HEALTH: Table = Table {
         ),
         Column::int(
             "parsers_cpu_ns",
-            "CPU time of the parsers, checksums and analyses included.",
+            "CPU time of the parsers, including checksums and analyses.",
         ),
         Column::int(
             "writers_cpu_ns",
             "CPU time of the threads that write this trace.",
         ),
         Column::int("other_cpu_ns", "CPU time of all other threads."),
-        Column::int("compression_ns", "Time that the writers spent in zstd."),
+        Column::int("compression_ns", "Time that the writer threads spent in zstd."),
         Column::int(
             "checksum_estimated_ns",
-            "Time that the parsers spent on checksums: the number of blocks times the measured cost of one.",
+            "Time that the parsers spent on checksums: the number of blocks times the measured cost of one block.",
         ),
         Column::int(
             "ring_used_bytes",
-            "Bytes of packet rings that held packets.",
+            "Bytes in packet rings that held packets.",
         ),
-        Column::int("ring_bytes", "Bytes of packet rings; 0 with AF_XDP."),
+        Column::int("ring_bytes", "Total bytes of the packet rings; 0 with AF_XDP."),
         Column::int("queued_parcels", "Parcels waiting for a parser."),
         Column::int(
             "memory_bytes",
@@ -49,17 +49,17 @@ pub const HEALTH: Table = Table {
         .nullable(),
         Column::text(
             "reader_cpus",
-            "CPUs that the thread which reads the rings may use, as the kernel lists them; null if unknown.",
+            "CPUs on which the thread that reads the rings may run, as listed by the kernel; null if unknown.",
         )
         .nullable(),
         Column::text(
             "parsers_cpus",
-            "The same for each parser, separated by semicolons.",
+            "CPUs on which each parser may run, separated by semicolons; null if unknown.",
         )
         .nullable(),
         Column::text(
             "writers_cpus",
-            "The same for each thread that writes this trace.",
+            "CPUs on which each thread that writes this trace may run, separated by semicolons; null if unknown.",
         )
         .nullable(),
     ],

@@ -1,12 +1,12 @@
 //! Traces in a lake: the layout of their tables, and the implementation of `brunt lake compact` and
 //! `brunt lake add`. `brunt-lake` provides the mechanisms; `docs/lake.md` is the user documentation.
 //!
-//! A lake of many taps looks like a trace of many pipelines: each added trace gets a range of pipeline numbers,
-//! which replace its own in [`IDS`] and `packets.pipeline`. So ids are unique in the lake, and every analysis
-//! treats it as one trace. The table of whole-capture counters (`statistics`) has a column `tap` that says
-//! which capture a row belongs to.
+//! A lake of many taps looks like a trace of many pipelines: each added trace gets a range of pipeline numbers, which
+//! replace the trace's own numbers in [`IDS`] and `packets.pipeline`. Ids are therefore unique in the lake, and every
+//! analysis treats the lake as one trace. The table of whole-capture counters (`statistics`) has a column `tap`,
+//! which says to which capture a row belongs.
 //!
-//! The rule: nothing but those numbers changes, and the meaning of a row never depends on its location.
+//! The rule: only those numbers change, and the meaning of a row never depends on its location.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,15 +25,15 @@ use brunt_lake::{
 use super::replay::{ReplayError, is_trace, notes};
 use super::{recorder, tables};
 
-/// Columns of ids that pipelines assign: the pipeline number is above the lower 48 bits.
+/// Columns of ids that pipelines assign: the bits above the lower 48 are the pipeline number.
 pub const IDS: [&str; 5] = ["completion_id", "record_id", "flow", "caller", "aborted_by"];
-/// Columns with files: queries look them up by value.
+/// Columns that refer to files: queries look them up by value.
 const FILES: [&str; 2] = ["file", "leads_to"];
-/// Parts of a capture are taken in up to this multiple of the part size; then a version is committed.
+/// A version is committed after parts of a capture have been taken in up to this multiple of the part size.
 const TURN_PARTS: u64 = 4;
 const NANOS_OF_HOUR: i64 = 3_600_000_000_000;
 
-/// Why traces cannot be gathered in a lake.
+/// Why traces cannot be added to a lake or compacted.
 #[derive(Debug, thiserror::Error)]
 pub enum GatherError {
     /// The source is not a trace, or has an unsupported version.
@@ -42,7 +42,7 @@ pub enum GatherError {
     /// An I/O error, or another process is using the lake.
     #[error(transparent)]
     Lake(#[from] LakeError),
-    /// The lake is partitioned differently.
+    /// The lake already has another partitioning.
     #[error("{} is already partitioned by {is:?}, which cannot be changed", path.display())]
     Grain {
         /// The lake.
@@ -53,51 +53,51 @@ pub enum GatherError {
     /// The lake would be added to itself.
     #[error("{}: a trace cannot be added to itself", .0.display())]
     Itself(PathBuf),
-    /// The source is a lake of several taps.
+    /// The source is a lake with several taps.
     #[error("{} is a lake with several taps; add their traces instead", .0.display())]
     Nested(PathBuf),
     /// The source is a lake that a capture is still writing to.
     #[error("{} was compacted, and its capture is still running; add it when the capture has ended", .0.display())]
     Running(PathBuf),
-    /// The number of pipelines of the trace is not known yet.
+    /// The number of the trace's pipelines is not known yet.
     #[error("{}: the capture is just starting; try again in a second", .0.display())]
     Starting(PathBuf),
-    /// The trace is in the lake already, under another name.
+    /// The trace is already in the lake under another name.
     #[error("this trace is already in the lake, as tap {0}; its rows would be duplicated")]
     Known(String),
-    /// The tap's name belongs to another trace.
+    /// The tap name belongs to another trace.
     #[error("the tap name {0} belongs to another trace; use a different name")]
     OtherTrace(String),
-    /// All pipeline numbers are in use.
+    /// There are not enough free pipeline numbers.
     #[error(
         "the lake has {taken} of at most {PIPELINES_MAX} pipelines: there is no room for {more} \
          more"
     )]
     TooMany {
-        /// Numbers in use.
+        /// Pipeline numbers in use.
         taken: u32,
         /// Numbers needed.
         more: u32,
     },
 }
 
-/// How traces are gathered.
+/// Options for compacting and adding traces.
 #[derive(Clone, Copy, Debug)]
 pub struct GatherOptions {
-    /// Target size of a part.
+    /// Target size of a part, in bytes.
     pub part_bytes: u64,
-    /// Time partitioning of a new lake; `None`: chosen by the size of an hour.
+    /// Time partitioning of a new lake; if `None`, chosen by the amount of data per hour.
     pub grain: Option<Grain>,
-    /// Old parts are kept for this long, even if no reader holds them.
+    /// How long old parts are kept, even if no reader uses them.
     pub keep_old: Duration,
 }
 
-/// The result of gathering.
+/// The result of compacting or adding a trace.
 #[derive(Debug)]
 pub struct Gathered {
     /// Totals of the work done.
     pub counts: CompactCounts,
-    /// Damaged parts, which were left out and still exist.
+    /// Damaged parts, which were left out and not deleted.
     pub damaged: Vec<LakeError>,
     /// Whether a capture is still writing, so that more parts will follow.
     pub is_running: bool,
@@ -122,11 +122,11 @@ fn layout(table: &'static Table, order: Option<&'static str>) -> LakeLayout {
         Placing::Nowhere
     };
     let blooms = match placing {
-        // These tables have server and client columns instead of flows.
+        // These tables have columns for server and client instead of flows.
         Placing::Second(_) | Placing::Minute(_) => vec!["server", "client"],
         _ => FILES.into_iter().filter(has).collect(),
     };
-    // In capture order, or by the id that others refer to.
+    // In capture order, or by the id to which others refer.
     let others = [
         "completion_id",
         "record_id",
@@ -164,8 +164,8 @@ pub fn layouts() -> Vec<LakeLayout> {
 /// Compacts the trace or lake in `root`, even while a capture writes to it.
 ///
 /// # Errors
-/// There is no trace in `root`, or the disk failed. Earlier commits are complete, and the next call continues
-/// from there.
+/// There is no trace in `root`, or reading or writing fails. Versions committed before remain, and the next call
+/// continues from there.
 pub fn compact(root: &Path, options: &GatherOptions) -> Result<Gathered, GatherError> {
     notes(root)?;
     let mut compaction = begin(root, root, options)?;
@@ -273,7 +273,7 @@ pub fn repair(root: &Path, without_lost: bool) -> Result<Repaired, GatherError> 
 /// Repairs the Delta Lake logs of the lake in `root`; see [`check::repair_logs`].
 ///
 /// # Errors
-/// The lake is not in order, or its logs cannot be written.
+/// The lake is damaged, or its logs cannot be written.
 pub fn repair_logs(root: &Path) -> Result<Vec<LogRepair>, Problem> {
     check::repair_logs(root, &all_layouts())
 }
@@ -285,11 +285,11 @@ fn is_any(root: &Path) -> Result<(), ReplayError> {
     }
 }
 
-/// Maximum total size, in bytes, of tables whose checksums are verified by default.
+/// Maximum total bytes of the tables up to which checksums are verified by default.
 pub const VERIFIED_MAX: u64 = 1 << 30;
 
-/// Errors of the parts that have changed since they were written. Reads nothing if the tables together exceed
-/// [`VERIFIED_MAX`]; then only [`check()`] finds such parts.
+/// Errors for the parts that have changed since they were written. Reads no part if the tables together exceed
+/// [`VERIFIED_MAX`]; such parts are then found only by [`check()`].
 ///
 /// # Errors
 /// The folder cannot be read, or its catalog is missing or damaged.
@@ -311,13 +311,13 @@ fn all_layouts() -> Vec<LakeLayout> {
     layouts
 }
 
-/// Adds a trace to the lake in `root` (created if missing), or the parts written since it was last
-/// added. Atomic: a reader sees all of it or nothing. A trace that is already there as another tap is
+/// Adds a trace to the lake in `root` (created if missing) or, if it was added before, the parts written since then.
+/// Atomic: a reader sees either all of the added rows or none. A trace that is already in the lake as another tap is
 /// added only if `is_duplicate_meant`.
 ///
 /// # Errors
-/// It is not a trace, the name belongs to another one, no numbers are left, or the disk failed. The lake is
-/// then unchanged.
+/// `trace` is not a trace, the name belongs to another trace, no numbers are left, or reading or writing fails. The
+/// lake is then unchanged.
 pub fn add(
     root: &Path,
     trace: &Path,
@@ -374,7 +374,7 @@ fn add_all(
                 return Ok(false);
             }
             if source.catalog().is_some() {
-                // Parts written since the last time may be in that catalog, whose numbering is unknown here.
+                // The trace's own catalog may have newer parts, whose numbering is unknown here.
                 return Err(GatherError::OtherTrace(name.into()));
             }
             tap
@@ -455,7 +455,7 @@ fn new_tap(
     Ok(compaction.draft().taps.len() - 1)
 }
 
-/// Writes a row of the table `taps` for the last tap.
+/// Writes a row for the last tap to the table `taps`.
 pub(super) fn tell_tap(compaction: &mut Compaction) -> Result<(), LakeError> {
     let mut rows = Batch::new(&tables::TAPS);
     if let Some(tap) = compaction.draft().taps.last() {
@@ -465,7 +465,7 @@ pub(super) fn tell_tap(compaction: &mut Compaction) -> Result<(), LakeError> {
     compaction.put(&layout(&tables::TAPS, None), &rows)
 }
 
-/// The tap for captures into the lake's own folder, if there are any.
+/// The tap for captures into the lake's own folder, if there are such captures.
 fn own_tap(compaction: &mut Compaction, root: &Path) -> Result<Option<usize>, LakeError> {
     let pipelines = pipelines_of(root)?;
     if let Some(place) = compaction
@@ -476,7 +476,7 @@ fn own_tap(compaction: &mut Compaction, root: &Path) -> Result<Option<usize>, La
     {
         return Ok(Some(place));
     }
-    // Only the first tap has numbers from zero.
+    // Only the first tap can keep its numbers, which start at zero.
     if pipelines == 0 || !compaction.draft().taps.is_empty() {
         return Ok(None);
     }
@@ -527,7 +527,7 @@ fn begin(root: &Path, trace: &Path, options: &GatherOptions) -> Result<Compactio
     }
 }
 
-/// Hourly if an hour of the trace would fill half of a part, otherwise daily.
+/// Hourly if an hour of the trace would fill at least half a part, otherwise daily.
 fn choose_grain(trace: &Path, part_bytes: u64) -> Result<Grain, LakeError> {
     let snapshot = LakeSnapshot::open_whole(trace)?;
     let mut bytes = 0;
@@ -559,15 +559,16 @@ fn finish(
             damaged: compaction.into_damaged(),
         }),
         Err(error) => {
-            // Half-written files take space that others need. The original error is more informative than one from
-            // here.
+            // Half-written files take up space. The original error is more informative than an error in removing
+            // them.
             let _ = compaction.sweep();
             Err(error)
         }
     }
 }
 
-/// Whether the parts of a table and pipeline are present from the first one on, in the lake or as captured.
+/// Whether the lake contains the parts of a table and pipeline from the first part on; `None` if it has taken in none
+/// of them.
 pub(super) fn begins(tap: &LakeTap, table: &Table, series: u16) -> Option<bool> {
     tap.absorbed(table.name, series)
         .map(|Absorbed { first, .. }| first == 0)
@@ -577,7 +578,8 @@ pub(super) fn begins(tap: &LakeTap, table: &Table, series: u16) -> Option<bool> 
 mod tests {
     use super::*;
 
-    /// Each table has a layout: all id columns are known, and the queried columns are where engines look for them.
+    /// Each table has a layout: all id columns are known, and the columns used in queries are where engines look for
+    /// them.
     #[test]
     fn every_table_has_a_layout_with_all_its_id_columns() {
         let layouts = layouts();
@@ -594,7 +596,7 @@ mod tests {
             {
                 table.index_of(column);
             }
-            // Every column that is named an id, or refers to one in its documentation, is renumbered.
+            // Every column that is named like an id, or refers to an id in its documentation, is renumbered.
             for column in table.columns {
                 let refers = [
                     "`flows.flow`",

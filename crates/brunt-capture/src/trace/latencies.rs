@@ -1,7 +1,7 @@
-//! Latency histograms that add up: the table `latency_histograms`, which is small where `operations` is large.
-//! Counts are collected for a second of the capture and then written; a late reply to a request from an earlier
-//! second adds another row for that second. The one rule: rows are only ever added up, so the totals of several
-//! parsers, captures and traces are the sums of their rows.
+//! Latency histograms that can be added up: the table `latency_histograms`, which is small where `operations` is
+//! large. Counts are collected for one second of the capture and then written; a late reply to a request from an
+//! earlier second adds another row for that second. The one rule: rows are only ever added up, so the totals of
+//! several parsers, captures and traces are the sums of their rows.
 
 use brunt_lake::{Coding, Column, Table};
 use brunt_wire::net::IpAddress;
@@ -13,12 +13,12 @@ use super::rows::{Handle, Registry, Tabled};
 use crate::analysis::latency_bucket;
 use crate::operation::{Operation, OperationKind, Protocol};
 
-/// Number of requests per latency.
+/// Number of requests per latency bucket.
 pub const LATENCY_HISTOGRAMS: Table = Table {
     name: "latency_histograms",
-    doc: "Number of answered requests for each latency bucket, second, server, client and \
-        operation. A combination may have several rows, to be added up, also across parsers, \
-        captures and traces.",
+    doc: "Number of answered requests for each latency bucket, second, server, client and operation. \
+     A combination may have several rows, whose counts have to be added up, also across parsers, captures and \
+     traces.",
     columns: &[
         Column::int(
             "second",
@@ -31,14 +31,14 @@ pub const LATENCY_HISTOGRAMS: Table = Table {
         Column::text("procedure", "The operation, as in `operations.operation`."),
         Column::int(
             "bucket",
-            "Number of the latency bucket, out of 216. In units of 1024 ns: buckets 0 to 7 are \
-             one unit wide; from there on, each power of two has 8 buckets of equal width.",
+            "Number of the latency bucket, of 216. In units of 1024 ns: buckets 0 to 7 are one unit \
+             wide; beyond that, each power of two has 8 buckets of equal width.",
         ),
         Column::int("count", "Number of requests in the bucket."),
     ],
 };
 
-/// Combinations counted in memory; beyond this, all counts are written.
+/// Maximum combinations counted in memory; when it is reached, all counts are written.
 const COUNTS_MAX: usize = 64 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -58,11 +58,11 @@ struct Counted {
     bucket: usize,
 }
 
-/// A pipeline's latency counts that are not yet written.
+/// Latency counts of a pipeline that have not been written yet.
 pub struct LatencyHistograms {
     table: Handle<LatencyHistogramsTable>,
     counts: HashMap<Counted, u64, FixedState>,
-    /// The capture second up to which counts were written.
+    /// The second of the capture up to which counts were written.
     second: u64,
 }
 

@@ -11,16 +11,16 @@ use super::tables;
 /// Why a lake's tables cannot be published.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// It is not a trace, or has an unsupported version.
+    /// The folder is not a trace, or has an unsupported version.
     #[error(transparent)]
     Trace(#[from] ReplayError),
     /// The lake cannot be read.
     #[error(transparent)]
     Lake(#[from] LakeError),
-    /// A log cannot be continued.
+    /// A Delta Lake log cannot be continued.
     #[error(transparent)]
     Delta(#[from] DeltaError),
-    /// The trace was not compacted: its parts are small, and the last ones still change.
+    /// The trace was not compacted: its parts are small, and the newest ones still change.
     #[error("{} has not been compacted", .0.display())]
     NotCompacted(PathBuf),
 }
@@ -42,7 +42,7 @@ pub struct ManifestTable {
 /// in the logs after the next compaction.
 ///
 /// # Errors
-/// See [`ManifestError`]. Logs of other tables may already be updated; the next call does the rest.
+/// See [`ManifestError`]. Logs of other tables may already have been updated; the next call updates the rest.
 pub fn write_manifest(root: &Path) -> Result<Vec<ManifestTable>, ManifestError> {
     notes(root)?;
     let snapshot = LakeSnapshot::open_whole(root)?;

@@ -1,13 +1,13 @@
-//! A capture as tables for long-term storage, readable by every data tool: `brunt capture --out DIR` writes
-//! one, and `brunt analyze DIR` reports the same findings from it as from the packets.
+//! A capture as tables for long-term storage, readable by all data tools: `brunt capture --out DIR` writes them, and
+//! `brunt analyze DIR` reports the same findings from them as from the packets.
 //!
 //! ```text
 //!   pipeline ──► recorder ──rows──► lanes (threads) ──► DIR/operations/part-000000.parquet, …
 //! ```
 //!
-//! [`tables`] lists the tables; a file for each group of tables describes and fills it, `recorder` calls them, `store`
-//! writes the rows, [`replay`] reads them. The rule: information from packets is stored once, and everything missing is
-//! counted.
+//! [`tables`] lists the tables; each group of tables is described and filled by one file, which `recorder` calls;
+//! `store` writes the rows, and [`replay`] reads them. The rule: information from packets is stored once, and
+//! everything missing is counted.
 
 mod anonymize;
 mod budget;

@@ -10,8 +10,8 @@ use crate::operation::{Message, Operation, OperationKind, Protocol, TransferDire
 /// Requests with their replies.
 pub const OPERATIONS: Table = Table {
     name: "operations",
-    doc: "One row for each request with its reply, in order of completion. Fields specific to \
-        some protocols or operations are in the other tables.",
+    doc: "One row for each request with its reply, in order of completion. Fields specific to some \
+     protocols or operations are in other tables.",
     columns: &[
         Column::int(
             "record_id",
@@ -19,8 +19,7 @@ pub const OPERATIONS: Table = Table {
         ),
         Column::int(
             "completion_id",
-            "Number of the request, in order of completion; increasing within the rows of one \
-             parser.",
+            "Number of the request, in order of completion; increases within the rows of one parser.",
         )
         .coded(Coding::Delta),
         Column::text(
@@ -29,11 +28,11 @@ pub const OPERATIONS: Table = Table {
         ),
         Column::text(
             "operation",
-            "Name of the operation; for an NFSv4 compound, of its main operation.",
+            "Name of the operation; for an NFSv4 compound, the name of its main operation.",
         ),
         Column::int(
             "flow",
-            "The request's flow: its source is the client, its destination the server.",
+            "The request's flow: source is the client, destination the server.",
         ),
         Column::int(
             "tag",
@@ -43,22 +42,22 @@ pub const OPERATIONS: Table = Table {
         Column::time("request_first", "Time of the request's first byte."),
         Column::int(
             "request_span_ns",
-            "From the request's first byte to its last; null if the last was not captured.",
+            "Time from the request's first byte to its last; null if the last byte was not captured.",
         )
         .nullable(),
         Column::int(
             "latency_ns",
-            "From the request's first byte to the reply's first; null if no reply was captured.",
+            "Time from the request's first byte to the reply's first byte; null if no reply was captured.",
         )
         .nullable(),
         Column::int(
             "reply_span_ns",
-            "From the reply's first byte to its last; null if the last was not captured.",
+            "Time from the reply's first byte to its last; null if the last byte was not captured.",
         )
         .nullable(),
         Column::int(
             "status",
-            "Status of the operation, 0 is success; null if it has none or it was not captured.",
+            "Status of the operation, where 0 is success; null if the operation has no status or it was not captured.",
         )
         .nullable(),
         FILE.nullable(),
@@ -97,7 +96,7 @@ pub const OPERATIONS: Table = Table {
         ),
         Column::int(
             "request_bytes",
-            "Length of the request including its header.",
+            "Length of the request, including its header.",
         ),
         Column::int(
             "reply_at_bytes",
@@ -106,13 +105,13 @@ pub const OPERATIONS: Table = Table {
         .nullable(),
         Column::int(
             "reply_bytes",
-            "Length of the reply including its header; null without a reply.",
+            "Length of the reply, including its header; null without a reply.",
         )
         .nullable(),
     ],
 };
 
-/// The name for a code: kinds come first, then protocols.
+/// The name for a code: codes of kinds come first, then those of protocols.
 fn name(code: i64) -> &'static str {
     let code = code as usize;
     match code.checked_sub(OperationKind::COUNT) {
@@ -128,7 +127,7 @@ impl Tabled for OperationsTable {
     const CODES: Option<fn(i64) -> &'static str> = Some(name);
 }
 
-/// The operations of a pipeline.
+/// The operation table of a pipeline.
 pub struct Operations {
     table: Handle<OperationsTable>,
     completed: u64,
@@ -159,7 +158,8 @@ impl Operations {
             });
         let (request, reply) = (&operation.request, operation.reply.as_ref());
         let time = |ns: Option<u64>| ns.map(|ns| ns as i64);
-        // Mostly zero, since most messages fit in one packet: that takes no space, unlike a separate time.
+        // Stored as a span, which is mostly zero because most messages fit in one packet: unlike a separate time,
+        // this takes no space.
         let span = |of: &Message| {
             of.last_ns
                 .map(|last| last.saturating_sub(of.first_ns) as i64)

@@ -9,29 +9,29 @@ use crate::key::Packet;
 /// Packets.
 pub const PACKETS: Table = Table {
     name: "packets",
-    doc: "One row for each packet; within a part ordered by flow and capture time.",
+    doc: "One row for each packet; within a part, ordered by flow and capture time.",
     columns: &[
         Column::time("time", "Capture time."),
         Column::int(
             "flow",
-            "Sender and receiver: `flows.flow`; null if the packet is not IP.",
+            "Source and destination: `flows.flow`; null if the packet is not IP.",
         )
         .nullable(),
         Column::int("interface", "The interface's number in the capture."),
-        Column::int("pipeline", "Pipeline of the capture that processed it."),
+        Column::int("pipeline", "Pipeline of the capture that processed the packet."),
         Column::int(
             "source_mac",
-            "The sender's MAC address as a 48-bit number, innermost in tunnels; null without one.",
+            "The source MAC address as a 48-bit number, innermost in tunnels; null if there is none.",
         )
         .nullable(),
         Column::int("destination_mac", "The receiver's MAC address, likewise.").nullable(),
-        Column::int("vlan", "The innermost VLAN id; null without one.").nullable(),
+        Column::int("vlan", "The innermost VLAN id; null if there is none.").nullable(),
         Column::int("wire_bytes", "Length on the wire."),
         Column::int("missing_bytes", "Bytes cut off by the snap length."),
-        Column::bool("is_fragment", "Whether it is a fragment of an IP packet."),
+        Column::bool("is_fragment", "Whether the packet is a fragment of an IP packet."),
         Column::int(
             "tcp_seq",
-            "Sequence number of the first byte; null unless TCP.",
+            "TCP sequence number of the first byte; null unless TCP.",
         )
         .nullable(),
         Column::int(
@@ -46,12 +46,11 @@ pub const PACKETS: Table = Table {
         .nullable(),
         Column::bool(
             "in_message",
-            "Whether its data belongs to a message whose header was found.",
+            "Whether the packet's data belongs to a message whose header was found.",
         ),
         Column::text(
             "not_understood",
-            "The unsupported protocol that it contains, such as `EtherType 0x88b5`; null if there \
-             is none.",
+            "The unsupported protocol in the packet, such as `EtherType 0x88b5`; null if there is none.",
         )
         .nullable(),
     ],
@@ -65,7 +64,7 @@ impl Tabled for PacketsTable {
     const ORDER: Option<&'static str> = Some("flow");
 }
 
-/// The packets of a pipeline.
+/// The packet table of a pipeline.
 pub struct Packets {
     table: Handle<PacketsTable>,
 }

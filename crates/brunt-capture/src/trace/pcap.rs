@@ -1,7 +1,7 @@
-//! Writes captured packets to files that every packet tool reads: classic pcap with nanoseconds, or pcapng if packets
-//! record their interface. `brunt capture --pcap` uses it, either batch by batch, or through a dedicated thread
-//! ([`PacketLane`]) so that a slow disk does not hold up the parsers. The one rule: a file has one link type; a packet
-//! of another type ends it with an error instead of being written incorrectly.
+//! Writes captured packets to files that every packet tool reads: classic pcap with nanoseconds, or pcapng if
+//! interfaces are recorded. Used by `brunt capture --pcap`, either batch by batch, or through a dedicated thread
+//! ([`PacketLane`]) so that a slow disk does not delay the parsers. The one rule: a file has one link type; a packet
+//! of another type causes an error instead of being written incorrectly.
 
 mod blocks;
 mod comments;
@@ -29,9 +29,9 @@ use crate::parcel::Parcel;
 pub use comments::PacketComments;
 pub use feed::PacketFeed;
 
-/// Times in nanoseconds, in this machine's byte order.
+/// Marks times in nanoseconds, in this machine's byte order.
 const MAGIC: u32 = 0xa1b2_3c4d;
-/// Bytes of the file header and of a packet header.
+/// Bytes of the file header, and of a packet header.
 const FILE_HEADER_BYTES: usize = 24;
 const PACKET_HEADER_BYTES: usize = 16;
 /// Packets are buffered up to this size before they are written.
@@ -43,28 +43,28 @@ const FLUSH_EVERY: Duration = Duration::from_secs(1);
 /// Where and how packets are written.
 #[derive(Clone)]
 pub struct PcapOptions {
-    /// The file; with `size_max` or `age_max`, several files with a number before the extension.
+    /// The file; with `size_max` or `age_max`, a series of files with a number before the extension.
     pub path: PathBuf,
-    /// Maximum bytes per file; beyond it, the next file begins. `None`: no limit.
+    /// Maximum bytes per file; when it is reached, the next file begins. `None` means no limit.
     pub size_max: Option<u64>,
-    /// Maximum time from a file's first packet to its last, by packet times.
+    /// Maximum time from a file's first packet to its last, by packet times; `None` means no limit.
     pub age_max: Option<Duration>,
-    /// Maximum bytes of all files; beyond it, the oldest closed ones are deleted. `None`: keep all.
+    /// Maximum bytes of all files; the oldest closed files beyond it are deleted. `None` keeps all files.
     pub keep_bytes: Option<u64>,
-    /// Maximum captured bytes per packet, as stated in the file header.
+    /// Maximum captured bytes per packet, as recorded in the file header.
     pub snap_bytes: u32,
-    /// Where a lane's thread runs; empty: anywhere.
+    /// The CPUs for a lane's thread; if empty, it runs anywhere.
     pub cpus: Vec<usize>,
-    /// Names of the capture interfaces, numbered from 0; the files are then pcapng. Empty: classic pcap, which
-    /// has no interfaces.
+    /// Names of the capture interfaces, numbered from 0; files are then pcapng. If empty, they are classic pcap,
+    /// which has no interfaces.
     pub interfaces: Vec<String>,
-    /// Comments for packets; only pcapng has room for them.
+    /// Comments for packets; written only to pcapng files.
     pub comments: PacketComments,
     /// What to do when the disk is full.
     pub on_full: OnFull,
     /// Receives messages for the user.
     pub tell: Notify,
-    /// Returns true to end a wait for disk space.
+    /// Returns true if a wait for disk space should end.
     pub stop: Stop,
 }
 
@@ -86,7 +86,7 @@ impl PcapOptions {
         }
     }
 
-    /// Bytes that a packet takes in a file.
+    /// Bytes that a packet takes up in a file.
     fn stored_bytes(&self, packet: &CapturedPacket<'_>) -> u64 {
         let bytes = packet.bytes.len();
         (if self.interfaces.is_empty() {
@@ -115,13 +115,13 @@ impl PcapOptions {
 /// Totals of the written files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PcapSummary {
-    /// Packets in all files, deleted ones included.
+    /// Packets in all files, including deleted ones.
     pub packets: u64,
     /// Files on disk.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files deleted to keep within the requested size.
+    /// Files deleted to stay within the requested size.
     pub files_deleted: u64,
     /// Packets lost because the disk or the queue to it was full.
     pub packets_lost: u64,
@@ -142,7 +142,7 @@ struct OpenFile {
     file: File,
     link: Option<LinkType>,
     first_ns: u64,
-    /// Bytes known to be in the file; anything after them is overwritten.
+    /// Bytes that were written successfully; anything after them is overwritten.
     written: u64,
     buffer: Vec<u8>,
     /// Packets in the buffer.
@@ -187,7 +187,7 @@ impl OpenFile {
     /// Writes the buffer; can be retried after a failure.
     fn flush(&mut self) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(&self.buffer, self.written) {
-            // Half a packet at the end is useless.
+            // Part of a packet at the end of a file is useless.
             let _ = self.file.set_len(self.written);
             return Err(error);
         }
@@ -278,11 +278,11 @@ impl PacketFiles {
         }
     }
 
-    /// Whether a packet needs the next file.
+    /// Whether a packet has to go into the next file.
     fn is_over(&self, packet: &CapturedPacket<'_>) -> bool {
         let OpenFile { link, first_ns, .. } = &self.open;
         let more = self.options.stored_bytes(packet);
-        // A file has at least one packet, whatever its limits.
+        // A file has at least one packet, whatever the limits.
         self.open.bytes() > FILE_HEADER_BYTES as u64
             && link.is_some()
             && (self
@@ -306,7 +306,7 @@ impl PacketFiles {
         Ok(())
     }
 
-    /// Deletes the oldest files that exceed the budget, counting the buffered bytes of the open file.
+    /// Deletes the oldest files until the budget is met, counting the buffered bytes of the open file.
     fn trim(&mut self) {
         let open = self.open.bytes();
         while self
@@ -317,7 +317,7 @@ impl PacketFiles {
             let Some((oldest, bytes)) = self.closed.pop_front() else {
                 break;
             };
-            // If someone else deleted it already, the budget still holds.
+            // If something else has already deleted the file, the budget is still correct.
             let _ = std::fs::remove_file(oldest);
             self.summary.files -= 1;
             self.summary.bytes -= bytes;
@@ -328,7 +328,7 @@ impl PacketFiles {
     /// Writes the buffered packets; waits for disk space if configured.
     ///
     /// # Errors
-    /// The file cannot be written. Earlier content is kept.
+    /// The file cannot be written. Earlier content is preserved.
     pub fn flush(&mut self) -> io::Result<()> {
         self.trim();
         let mut told = false;
@@ -359,11 +359,11 @@ impl PacketFiles {
         }
     }
 
-    /// Writes all remaining packets. On return, every packet is in the files or counted as lost, with the error
-    /// that caused it.
+    /// Writes all remaining packets. On return, every packet is either in the files or counted as lost, with the
+    /// error that caused the loss.
     pub fn finish(mut self) -> (PcapSummary, Option<io::Error>) {
         if self.open.link.is_none() {
-            // A file without a header is not a capture.
+            // Without a header, the file would not be a capture.
             self.open.begin(LinkType::Ethernet, 0, &self.options);
         }
         let error = self.flush().err();
@@ -374,7 +374,7 @@ impl PacketFiles {
     }
 }
 
-/// State shared between lane, taps and user.
+/// State shared by the lane, its taps and its owner.
 #[derive(Debug, Default)]
 struct LaneState {
     packets_written: AtomicU64,
@@ -397,7 +397,8 @@ pub struct PacketTap {
 }
 
 impl PacketTap {
-    /// Passes packets to the lane. If the lane's queue is full, waits, or drops and counts them, depending on `OnLag`.
+    /// Passes packets to the lane. If the lane's queue is full, waits, or drops and counts the packets, depending on
+    /// `OnLag`.
     pub fn offer(&self, parcel: &Arc<Parcel>) {
         let refused = match self.on_lag {
             OnLag::Wait => self.to.send(parcel.clone()).is_err(),
@@ -432,7 +433,7 @@ impl PcapStatus {
 }
 
 impl PacketLane {
-    /// Starts the thread with a queue of at most `parcels`.
+    /// Starts the thread, with a queue of at most `parcels`.
     ///
     /// # Errors
     /// The first file already exists or cannot be created, or the thread cannot be started.
@@ -450,7 +451,7 @@ impl PacketLane {
             .name("pcap".into())
             .spawn(move || {
                 if !pin_thread(&cpus) {
-                    (files.options.tell)("the kernel refused the CPUs for packet files");
+                    (files.options.tell)("the kernel rejected the CPUs for packet files");
                 }
                 write_parcels(files, &from, &state)
             })?;
@@ -467,7 +468,8 @@ impl PacketLane {
         PcapStatus(self.tap.state.clone())
     }
 
-    /// Waits until all packets are written, and adds the losses to the ledger. Call it after all taps were dropped.
+    /// Waits until all packets are written, and adds the losses to the ledger. Call it after all taps have been
+    /// dropped.
     pub fn finish(self, ledger: &mut Ledger) -> (PcapSummary, Option<io::Error>) {
         let PacketLane { tap, thread } = self;
         let state = tap.state.clone();
@@ -502,7 +504,7 @@ fn write_parcels(
                 let result = parcel
                     .in_order()
                     .try_for_each(|packet| files.write(&packet));
-                // Packets still in the buffer are accounted for separately.
+                // Packets still in the buffer are counted separately.
                 let refused = parcel.total() as u64 - (files.summary.packets - before);
                 state.packets_lost.fetch_add(refused, Ordering::Relaxed);
                 state
@@ -513,7 +515,7 @@ fn write_parcels(
             Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        // Flush even while packets keep coming: at a low rate, the buffer takes hours to fill.
+        // Flushes even while packets keep coming: at a low rate, filling the buffer would take hours.
         if flushed.elapsed() >= FLUSH_EVERY {
             flushed = Instant::now();
             if trouble.is_none() {
@@ -596,11 +598,11 @@ mod tests {
         assert_eq!(read(&path), [expected(60, b"abc"), expected(1, b"x")]);
         assert!(
             PacketFiles::create(PcapOptions::new(path)).is_err(),
-            "a file that is there stays"
+            "an existing file is preserved"
         );
     }
 
-    /// With named interfaces, the file records each packet's interface, and our reader reads it.
+    /// With named interfaces, the file records each packet's interface, and our reader reads it back.
     #[test]
     fn pcapng_files_record_the_interface_of_each_packet() {
         let folder = TempDir::new().unwrap();
@@ -641,8 +643,8 @@ mod tests {
         assert_eq!((seen, source.cut_bytes()), (10, 0));
     }
 
-    /// Files end by size and by time, none exceeds its limit, a budget keeps the newest, and no packet is lost
-    /// or duplicated.
+    /// Files are limited by size and by time, none exceeds its limit, a budget keeps the newest files, and no packet
+    /// is lost or duplicated.
     #[test]
     fn files_end_at_their_limits_and_no_packet_is_lost() {
         let check = |name: &str, size_max, age_max, keep_bytes, expected_files: u64| {
@@ -694,7 +696,7 @@ mod tests {
                 "{name}: {summary:?}"
             );
         };
-        // 100 bytes per packet, 24 per file.
+        // 100 bytes per packet plus 24 per file.
         check("size", Some(10_024), None, None, 10);
         check("odd", Some(10_023), None, None, 11);
         check("tiny", Some(1), None, None, 1000);

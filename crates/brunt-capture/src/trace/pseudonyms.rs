@@ -18,7 +18,7 @@ pub struct Pseudonyms {
 }
 
 impl Pseudonyms {
-    /// Pseudonyms under this key; without a key, everything is written as it is.
+    /// Writes pseudonyms under this key or, without a key, everything unchanged.
     pub fn new(key: Option<Anonymizer>) -> Pseudonyms {
         Pseudonyms {
             key,
@@ -82,7 +82,7 @@ impl Pseudonyms {
     }
 }
 
-/// A report shows what the tables contain.
+/// Makes a report show what the tables contain.
 impl Hide for Pseudonyms {
     fn address(&self, address: IpAddress) -> IpAddress {
         self.key

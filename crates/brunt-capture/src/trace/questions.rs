@@ -1,14 +1,14 @@
-//! Analyses as queries on the tables of a trace, in SQL that DuckDB and Spark share: run by `brunt sql`. An analysis of
-//! packets brings its query; each of the others is one file in `sql/` and one line here. A query's first line is a
-//! comment that says what it answers.
+//! Analyses as queries on the tables of a trace, in SQL that DuckDB and Spark share; run by `brunt sql`. Analyses of
+//! packets include their own query; each other query is one file in `sql/` and one line here. The first line of a
+//! query is a comment that says which question it answers.
 //!
 //! The one rule: where [`crate::analysis`] answers the same question, both give the same answer. If the report
-//! estimates, the query is exact and the estimate is within its stated error. Tests check this. A query relies on no
-//! order but the one it asks for and adds no floating-point numbers, so that every engine gives the same answer.
+//! estimates, the query is exact, and the estimate is within its stated error. Tests check this. A query relies on no
+//! order except the one it asks for, and adds no floating-point numbers, so that every engine gives the same answer.
 
 use crate::analysis::{ANALYSES, AnalysisInfo};
 
-/// A query with a name.
+/// A named query.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceQuestion {
     /// Its name.
@@ -59,7 +59,7 @@ questions! {
     ledger
 }
 
-/// All queries: those of analyses, under their names, and the others.
+/// All queries: those of analyses, under the analyses' names, and the others.
 pub const QUESTIONS: &[TraceQuestion] = &ALL;
 
 const ALL: [TraceQuestion; of_analyses() + OTHERS.len()] = {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::windows::questions::WINDOW_QUESTIONS;
 
-    /// Every query states what it answers and is in the table, and none uses SQL on which engines differ.
+    /// Every query states what it answers and is in the table, and none uses SQL that engines interpret differently.
     #[test]
     fn every_query_is_listed_and_portable() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/sql");
@@ -128,7 +128,8 @@ mod tests {
                 .lines()
                 .filter(|line| !line.trim_start().starts_with("--"))
                 .collect();
-            // Approximate functions differ, one engine hangs on the second, and shifts and `//` are not portable.
+            // Approximate functions differ between engines, one engine hangs on the second pattern, and shifts and
+            // `//` are not portable.
             for foreign in [
                 "approx",
                 "count(distinct",

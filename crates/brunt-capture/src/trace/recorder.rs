@@ -1,7 +1,7 @@
-//! Turns the pipeline's results into rows. A sink of the pipeline, next to the analyses. It runs on the
-//! parser's thread, so it only appends to columns. Each group of tables has a file that describes and fills
-//! them; the groups of a protocol belong to the protocol. The one rule: everything that could identify people
-//! or machines goes through [`Pseudonyms`], so that nothing escapes anonymization.
+//! Turns the pipeline's results into rows. A sink of the pipeline, in addition to the analyses. It runs on the
+//! parser's thread, so it only appends to columns. Each group of tables has a file that describes and fills them; a
+//! protocol's groups are part of the protocol. The one rule: anything that could identify people or machines goes
+//! through [`Pseudonyms`], so that nothing escapes anonymization.
 
 use std::ops::Range;
 use std::path::Path;
@@ -30,28 +30,28 @@ use crate::dissect::ProtocolTables;
 use crate::ledger::Ledger;
 use crate::operation::{ChecksumRun, Operation, Packet, Sink, Transport};
 
-/// Rows are sent after this time, however few they are.
+/// Rows are sent after at most this time, however few they are.
 const CHUNK_AGE: Duration = Duration::from_millis(500);
 /// Time between rows of `statistics`.
 const STATISTICS_NS: u64 = 1_000_000_000;
-/// The last row of `statistics`, in a separate part, takes less than this.
+/// Upper bound on the size of the last row of `statistics`, which is in a separate part.
 const LAST_ROW_BYTES: u64 = 16 << 10;
-/// IANA's numbers of the transports.
+/// IANA's numbers for the transports.
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// Totals of a written trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TraceSummary {
-    /// Rows in all tables, on disk or moved elsewhere.
+    /// Rows in all tables, whether on disk or moved elsewhere.
     pub rows: u64,
-    /// Bytes of all parts, on disk or moved elsewhere.
+    /// Bytes of all parts, whether on disk or moved elsewhere.
     pub bytes: u64,
-    /// Parts on disk or moved elsewhere.
+    /// Parts, whether on disk or moved elsewhere.
     pub parts: u64,
     /// Rows lost because the disk or the queue to it was full.
     pub rows_lost: u64,
-    /// Parts deleted to keep within the requested size.
+    /// Parts deleted to stay within the requested size.
     pub parts_deleted: u64,
     /// Rows in the deleted parts.
     pub rows_deleted: u64,
@@ -74,15 +74,15 @@ impl TraceStatus {
         self.0.count_into(ledger);
     }
 
-    /// Sets the number of packets that the rings dropped, so that `statistics` includes it while the
-    /// capture is running.
+    /// Sets the number of packets dropped by the rings, so that `statistics` includes it while the capture is
+    /// running.
     pub fn set_packets_dropped(&self, dropped: u64) {
         self.0.packets_dropped.store(dropped, Ordering::Relaxed);
     }
 }
 
 impl TraceStatus {
-    /// Sets how the capture is doing; the next row of `capture_health` has these figures.
+    /// Sets the health figures for the next row of `capture_health`.
     pub fn set_health(&self, health: TraceHealth) {
         self.0.set_health(health);
     }
@@ -136,7 +136,7 @@ pub struct TraceRecorder {
     generation: u64,
     chunk_bytes: usize,
     sent: Instant,
-    /// When this pipeline reports its counters next; `None` before its first packet.
+    /// When this pipeline next reports its counters; `None` before its first packet.
     statistics_ns: Option<u64>,
     now_ns: u64,
 }
@@ -247,27 +247,29 @@ impl TraceRecorder {
         TraceStatus(Arc::clone(&self.shared))
     }
 
-    /// The closed parts, for moving them elsewhere during the capture. Empty unless the options enable it.
+    /// The closed parts, for moving them elsewhere during the capture. Empty unless moving parts is enabled in the
+    /// options.
     pub fn parts(&self) -> TraceParts {
         TraceParts::new(Arc::clone(&self.shared))
     }
 
-    /// Ends the capture: writes the remaining rows, and `ledger` as the last row of `statistics`. Adds the
+    /// Ends the capture: writes the remaining rows, and `ledger` as the last row of `statistics`. Adds the trace's
     /// losses to the ledger.
     ///
     /// # Errors
-    /// The first error; the totals of what was written are returned in any case.
+    /// Returns the first error; the totals of what was written are returned in any case.
     pub fn finish(self, ledger: &mut Ledger) -> (TraceSummary, Option<LakeError>) {
         TraceRecorder::finish_shared(vec![self], ledger)
     }
 
-    /// Like [`TraceRecorder::finish`], for all pipelines that write one trace; `ledger` is their merged ledger.
+    /// Like [`TraceRecorder::finish`], for all pipelines that write to one trace; `ledger` contains their merged
+    /// counters.
     ///
     /// # Errors
     /// As [`TraceRecorder::finish`].
     ///
     /// # Panics
-    /// `recorders` is empty.
+    /// If `recorders` is empty.
     pub fn finish_shared(
         mut recorders: Vec<TraceRecorder>,
         ledger: &mut Ledger,
@@ -290,7 +292,7 @@ impl TraceRecorder {
             .flat_map(|recorder| recorder.lanes.iter_mut().map(Lane::finish))
             .collect();
         let shared = Arc::clone(&recorders[0].shared);
-        // Makes room for the last row first, since it reports what was deleted.
+        // Makes room for the last row first, because the row reports what was deleted.
         shared
             .budget
             .iter()
@@ -310,7 +312,7 @@ impl TraceRecorder {
         if let Err(last) = statistics.finish() {
             error.get_or_insert(last);
         }
-        // Only what this capture deleted.
+        // Only deletions by this capture.
         let mut summary = TraceSummary {
             rows_lost: ledger.trace_rows_lost,
             parts_deleted: ledger.trace_parts_deleted,
@@ -328,7 +330,7 @@ impl TraceRecorder {
         summary.rows += earlier.rows;
         summary.parts += earlier.parts;
         summary.bytes += earlier.bytes;
-        // Writers are unaware of deletions.
+        // The writers' totals still include what was deleted.
         summary.rows -= summary.rows_deleted;
         summary.parts -= summary.parts_deleted;
         summary.bytes -= summary.bytes_deleted;
@@ -364,7 +366,7 @@ impl TraceRecorder {
         self.groups.protocols.forget();
     }
 
-    /// Reports this pipeline's counters; writes a row with those of all pipelines if one is due.
+    /// Reports this pipeline's counters; writes a row with the counters of all pipelines if one is due.
     #[cold]
     fn tell_statistics(&mut self, now_ns: u64, ledger: &Ledger) {
         let pipeline = self.common.pipeline as usize;
@@ -380,8 +382,8 @@ impl TraceRecorder {
 }
 
 impl TraceRecorder {
-    /// Analyses of the same operations that reveal no more than the trace: with an anonymizer, they
-    /// show its pseudonyms.
+    /// Analyses that reveal no more about these operations than the trace does: with an anonymizer, they show its
+    /// pseudonyms.
     pub fn analysis(&self) -> Analysis {
         match self.common.hide.key {
             Some(_) => Analysis::hiding(Arc::new(self.common.hide.clone())),
@@ -424,7 +426,7 @@ impl Sink for TraceRecorder {
 
     fn on_packet_parsed(&mut self, packet: &Packet) {
         if self.statistics_ns.is_none() {
-            // The capture begins with the first packet's time.
+            // The capture begins at the time of the first packet.
             self.statistics_ns = Some(packet.time_ns + STATISTICS_NS);
             self.tell_statistics(packet.time_ns, &Ledger::default());
         }

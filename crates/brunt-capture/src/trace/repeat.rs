@@ -1,7 +1,7 @@
-//! Builds a lake of any size from a small trace, to measure how the cost of queries grows:
-//! [`brunt_lake::repeat`] with knowledge of a trace's tables.
+//! Builds a lake of any size from a small trace, to measure how query costs grow: [`brunt_lake::repeat`] with
+//! knowledge of a trace's tables.
 //!
-//! The rule: servers, clients, files and names exist once, as in the trace; each copy has distinct requests.
+//! The rule: servers, clients, files and names exist once, as in the trace; each copy has its own requests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const SECOND_NS: i64 = 1_000_000_000;
 /// Why a trace cannot be repeated.
 #[derive(Debug, thiserror::Error)]
 pub enum RepeatError {
-    /// It is not a trace, or has an unsupported version.
+    /// The source is not a trace, or has an unsupported version.
     #[error(transparent)]
     Trace(#[from] ReplayError),
     /// The trace cannot be read, or the lake cannot be written.
@@ -47,7 +47,7 @@ pub enum RepeatError {
     /// The run was interrupted.
     #[error("interrupted: nothing was written")]
     Stopped,
-    /// There are not enough ids.
+    /// There are not enough ids for the requests of all copies.
     #[error("{copies} copies have more operations than there are ids")]
     TooMany {
         /// Copies requested.
@@ -58,7 +58,7 @@ pub enum RepeatError {
 /// Totals of the written lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct RepeatCounts {
-    /// Copies of the trace in the lake.
+    /// Number of copies of the trace in the lake.
     pub copies: u64,
     /// Time from one copy to the next.
     pub period_seconds: i64,
@@ -70,11 +70,11 @@ pub struct RepeatCounts {
     pub bytes: u64,
 }
 
-/// Creates a lake in `root` with as many copies of a trace as needed for at least `rows` rows over all tables,
-/// unless `stop` is set earlier.
+/// Creates a lake in `root` with as many copies of a trace as are needed for at least `rows` rows in all tables,
+/// unless `stop` is set before that.
 ///
 /// # Errors
-/// See [`RepeatError`]; nothing is committed then.
+/// See [`RepeatError`]; if there is an error, nothing is committed.
 pub fn repeat(
     root: &Path,
     trace: &Path,
@@ -111,7 +111,7 @@ pub fn repeat(
     compaction.taps_mut().push(whole_tap(trace)?);
     let done = fill(&mut compaction, &layouts, &source, &repeat, stop);
     if let Err(error) = done {
-        // Half-written files take space that others need.
+        // Half-written files take up space.
         let _ = compaction.sweep();
         return Err(error);
     }
@@ -150,7 +150,7 @@ fn fill(
     Ok(compaction.commit(PROGRAM)?)
 }
 
-/// Rows of the tables stored once, and rows of the tables stored in each copy.
+/// Total rows of the tables stored only once, and of the tables stored in each copy.
 fn rows_of(trace: &Path, layouts: &[LakeLayout]) -> Result<(u64, u64), LakeError> {
     let (mut once, mut each) = (0, 0);
     for layout in layouts {
@@ -173,7 +173,7 @@ fn seconds_of(
         let (column, unit) = match layout.placing {
             Placing::Time(column) => (column, SECOND_NS),
             Placing::Second(column) => (column, 1),
-            // Too coarse to determine a second.
+            // Too coarse to determine a second, or without times.
             Placing::Minute(_) | Placing::Id(_) | Placing::Nowhere => continue,
         };
         if let Some((min, max)) = runs::extremes(source, layout.table, column)? {
@@ -223,7 +223,7 @@ fn plan(
     })
 }
 
-/// A complete tap, which gets no more rows.
+/// A tap that is complete: no more rows will be added to it.
 fn whole_tap(trace: &Path) -> Result<LakeTap, LakeError> {
     let pipelines = pipelines_of(trace)?;
     let of_all = || (0..pipelines as u16).map(|series| (series, Absorbed::default()));

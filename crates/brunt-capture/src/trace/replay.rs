@@ -1,6 +1,6 @@
-//! Runs a stored trace through the analyses: `brunt analyze DIR`. Rows become the events that the packets
-//! produced, in their order, so that the findings are the same. The one rule: data that the trace has lost
-//! (parts deleted to save space, lost rows, damaged parts) is reported, not made up.
+//! Runs a stored trace through the analyses, for `brunt analyze DIR`. Rows are turned back into the events that the
+//! packets produced, in the same order, so the findings are the same. The one rule: missing data (parts deleted to
+//! save space, lost rows, damaged parts) is reported, never made up.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -21,7 +21,8 @@ use crate::operation::{
     ChecksumRun, FileKey, OperationKind, Protocol, Sink, TransferDirection, leads_on,
 };
 
-/// Rows that belong to a call are at most this many calls away from it: the maximum number of outstanding calls.
+/// Maximum distance, in calls, between a call and the rows that belong to it: the maximum number of outstanding
+/// calls.
 const CALLS_APART_MAX: i64 = 1 << 17;
 
 /// Why a trace cannot be analysed.
@@ -72,13 +73,13 @@ pub struct Replayed {
     pub analysis: Analysis,
     /// The loss ledger as the capture wrote it.
     pub ledger: Ledger,
-    /// What this trace cannot show, as whole sentences.
+    /// What the trace cannot show, as complete statements.
     pub notes: Vec<String>,
-    /// Damaged parts by name; rows after the damage were left out.
+    /// Damaged parts by name; rows after the damage are missing from the results.
     pub damaged: Vec<String>,
 }
 
-/// The trace being read, and the damage found while reading.
+/// The trace that is being read, and the damage found so far.
 pub(super) struct Source {
     snapshot: LakeSnapshot,
     damaged: BTreeSet<String>,
@@ -116,7 +117,7 @@ impl Source {
         Ok(())
     }
 
-    /// Rows by pipeline, ordered by an id column.
+    /// The rows of a table by pipeline, ordered by an id column.
     pub(super) fn runs(
         &mut self,
         table: &'static Table,
@@ -128,7 +129,7 @@ impl Source {
     }
 }
 
-/// A column of a table by name; other columns are not read.
+/// The column with this name; the views below contain only columns that are read.
 const fn column(table: &Table, name: &str) -> Column {
     let mut index = 0;
     loop {
@@ -169,16 +170,16 @@ pub fn is_trace(folder: &Path) -> bool {
 pub struct TraceNotes {
     /// Whether names, addresses and ids are pseudonyms.
     pub is_anonymous: bool,
-    /// Damaged parts of the table that holds this description.
+    /// Damaged parts of the table that contains this description.
     pub damaged: Vec<LakeError>,
 }
 
 /// Reads a trace's own description.
 ///
 /// # Errors
-/// The folder contains no trace, or an incompatible version wrote it or a part of it.
+/// The folder contains no trace, or all or part of it was written by an incompatible version.
 pub fn notes(folder: &Path) -> Result<TraceNotes, ReplayError> {
-    // Reports an unsupported lake first: otherwise it could look like a folder without a trace.
+    // Reports an unsupported lake first; otherwise, it could look like a folder without a trace.
     LakeSnapshot::open_whole(folder)?;
     if !is_trace(folder) {
         return Err(ReplayError::NoTrace(folder.display().to_string()));
@@ -214,7 +215,7 @@ pub fn notes(folder: &Path) -> Result<TraceNotes, ReplayError> {
 /// Runs a trace through the analyses.
 ///
 /// # Errors
-/// The folder contains no trace, or one that cannot be read.
+/// The folder contains no trace, or the trace cannot be read.
 pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
     replay_selected(folder, AnalysisSet::default())
 }
@@ -222,7 +223,7 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
 /// Runs a trace through some of the analyses.
 ///
 /// # Errors
-/// The folder contains no trace, or one that cannot be read.
+/// The folder contains no trace, or the trace cannot be read.
 pub fn replay_selected(folder: &Path, selected: AnalysisSet) -> Result<Replayed, ReplayError> {
     let TraceNotes {
         is_anonymous,
@@ -247,13 +248,13 @@ pub fn replay_selected(folder: &Path, selected: AnalysisSet) -> Result<Replayed,
         source.runs(&NAMES, "record_id")?,
         source.runs(&ENTRIES, "record_id")?,
     ];
-    // Order-independent data is processed once, for all pipelines.
+    // Data that doesn't depend on order is processed once, for all pipelines.
     let mut all = Analysis::new().running(selected);
     packets(&mut source, &mut all)?;
     if all.wants_checksums() {
         checksums(&mut source, &mut all)?;
     }
-    // As during the capture: each pipeline is analysed alone, then the results are merged.
+    // As during the capture, each pipeline is analysed on its own, and then the results are merged.
     for pipeline in source.pipelines()? {
         let mut analysis = all.afresh();
         let beside = beside.each_ref().map(|runs| runs.of_pipeline(pipeline));
@@ -304,7 +305,7 @@ fn pipelines(snapshot: &LakeSnapshot) -> Result<BTreeSet<u16>, ReplayError> {
     Ok(pipelines)
 }
 
-/// The tables whose first parts are missing.
+/// Notes on the tables whose first parts are missing.
 fn missing_parts(snapshot: &LakeSnapshot) -> Result<Vec<String>, ReplayError> {
     let mut gone = Vec::new();
     let taps = snapshot.catalog().map_or(&[][..], |catalog| &catalog.taps);
@@ -312,7 +313,7 @@ fn missing_parts(snapshot: &LakeSnapshot) -> Result<Vec<String>, ReplayError> {
     for table in tables::all() {
         let parts = snapshot.parts(table)?;
         let first_captured = |series| parts.iter().any(|part| part.captured == Some((series, 0)));
-        // Per tap; without taps, for the trace.
+        // Checked per tap or, without taps, for the whole trace.
         let of_taps = taps
             .iter()
             .flat_map(|tap| (0..tap.pipelines).map(move |series| (Some(tap), series)));
@@ -324,7 +325,7 @@ fn missing_parts(snapshot: &LakeSnapshot) -> Result<Vec<String>, ReplayError> {
             tap.and_then(|tap| lake::begins(tap, table, series))
                 .unwrap_or_else(|| first_captured(series))
         };
-        // Traces of earlier builds don't have this table.
+        // Traces written by earlier builds don't have this table.
         if *table == tables::HEALTH {
             continue;
         }
@@ -350,8 +351,8 @@ pub(super) fn last_counters(folder: &Path) -> Result<(Ledger, u64), ReplayError>
     statistics(&mut Source::open(folder)?)
 }
 
-/// The capture's last counters and their time: each row counts all pipelines, whichever wrote it. For a lake, the sum
-/// over its taps.
+/// The capture's last counters and their time; a row counts all pipelines, whichever of them wrote it. For a lake,
+/// the sum over its taps.
 fn statistics(source: &mut Source) -> Result<(Ledger, u64), ReplayError> {
     let mut last: BTreeMap<i64, ((i64, i64), Ledger)> = BTreeMap::new();
     source.read(&tables::STATISTICS, |batch| {
@@ -372,7 +373,7 @@ fn statistics(source: &mut Source) -> Result<(Ledger, u64), ReplayError> {
                 .entry(tap)
                 .or_insert(((i64::MIN, 0), Ledger::default()));
             if key >= known.0 {
-                // A counter that an older program didn't have is null.
+                // A counter that an older program did not have is null.
                 let counter = |index: usize| {
                     let name = columns[index].name;
                     match batch.is_null(name, row) {
@@ -422,7 +423,7 @@ fn checksums(source: &mut Source, analysis: &mut Analysis) -> Result<(), ReplayE
     })
 }
 
-/// Client and server of each flow of calls.
+/// The two ends of each flow: for a flow of calls, client and server.
 pub(super) fn flows(source: &mut Source) -> Result<HashMap<i64, [IpAddress; 2]>, ReplayError> {
     let mut flows = HashMap::new();
     source.read(&tables::FLOWS, |batch| {
@@ -449,17 +450,17 @@ struct NameRow {
     file: Option<FileKey>,
 }
 
-/// The operation, and the position within it.
+/// The operation, and the row's position within it.
 type NamePlace = (i64, i64);
 
-/// Rows of a table that belong to operations, any number for each. They are ordered by id, in the order of
-/// requests; operations come in the order of completion.
+/// Rows of a table that belong to operations, with any number of rows per operation. The rows are ordered by id, in
+/// the order of requests; operations come in the order of completion.
 struct RowsOfOperations {
     reader: OrderedReader,
-    /// Rows of operations not reached yet; rows with equal positions keep their order.
+    /// Rows of operations that have not been reached yet; rows with equal positions keep their order.
     waiting: BTreeMap<(NamePlace, u64), NameRow>,
     count: u64,
-    /// All rows up to this operation were read.
+    /// All rows up to this operation have been read.
     read_to: i64,
     take: fn(&Batch) -> Vec<(NamePlace, NameRow)>,
 }
@@ -478,7 +479,7 @@ impl RowsOfOperations {
         }
     }
 
-    /// The rows of an operation.
+    /// The rows that belong to an operation.
     fn of(&mut self, id: i64) -> Result<Vec<NameRow>, ReplayError> {
         while self.read_to < id {
             let Some(batch) = self.reader.next_batch()? else {
@@ -486,7 +487,7 @@ impl RowsOfOperations {
                 break;
             };
             let rows = (self.take)(batch);
-            // The next batch may have more rows of the last operation.
+            // The next batch may contain more rows of the last operation.
             self.read_to = rows
                 .last()
                 .map_or(i64::MIN, |((last, _), _)| last.saturating_sub(1));
@@ -495,7 +496,7 @@ impl RowsOfOperations {
                 self.waiting.insert((place, self.count), row);
             }
         }
-        // Rows of operations that are no longer in the trace.
+        // Drops rows of operations that are no longer in the trace.
         let is_over =
             |((first, _), _): &(NamePlace, u64)| *first < id.saturating_sub(CALLS_APART_MAX);
         while self
@@ -554,8 +555,8 @@ fn take_entries(batch: &Batch) -> Vec<(NamePlace, NameRow)> {
     rows.collect()
 }
 
-/// Kinds and protocols by their names in the table. Names that this program doesn't know, written by another
-/// program of this version, count as other RPC.
+/// Kinds and protocols by their names in the table. Unknown names, written by another program that uses this version,
+/// count as other RPC.
 pub(super) struct Known {
     kinds: HashMap<(&'static str, &'static str), OperationKind>,
     protocols: HashMap<&'static str, Protocol>,
@@ -637,7 +638,7 @@ pub(super) fn events<'b>(
         })
 }
 
-/// Feeds the operations of a pipeline, each with its names and entries.
+/// Feeds a pipeline's operations to the analyses, each with its names and entries.
 fn feed(
     source: &mut Source,
     mut operations: OrderedReader,

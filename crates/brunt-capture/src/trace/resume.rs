@@ -1,6 +1,7 @@
-//! Continues the trace of a capture that has ended or was killed: `brunt capture --out DIR --continue`. The new pipelines
-//! are numbered after the earlier ones, so ids stay unique, and the ledger counts on from the earlier one's last row. The
-//! one rule: nothing that was written is changed; the time between the captures is counted.
+//! Continues the trace of a capture that has ended or was killed: `brunt capture --out DIR --continue`. The new
+//! pipelines are numbered after the earlier ones, so ids stay unique, and the ledger continues from the last row of
+//! the earlier capture. The one rule: nothing that was written is changed, and the time between the captures is
+//! counted.
 
 use std::path::Path;
 
@@ -15,13 +16,13 @@ use super::store::{Earlier, EarlierParts, Shared, TraceOptions};
 /// Why a trace cannot be continued.
 #[derive(Debug, thiserror::Error)]
 pub enum ContinueError {
-    /// It cannot be read.
+    /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] ReplayError),
-    /// It cannot be written to.
+    /// The trace cannot be written to.
     #[error(transparent)]
     Lake(#[from] LakeError),
-    /// Part of it would be anonymous.
+    /// Only part of the trace would be anonymous.
     #[error("the trace {}: continue it in the same way", match is_anonymous {
         true => "has pseudonyms",
         false => "has no pseudonyms",
@@ -36,8 +37,8 @@ impl TraceRecorder {
     /// Continues the trace in `folder` with `count` more pipelines.
     ///
     /// # Errors
-    /// The trace cannot be read or written, was compacted, or has pseudonyms where this capture has none, or the other way
-    /// round.
+    /// The trace cannot be read or written, was compacted, or has pseudonyms where this capture has none, or vice
+    /// versa.
     pub fn continue_shared(
         folder: &Path,
         options: &TraceOptions,
@@ -66,7 +67,7 @@ impl TraceRecorder {
         };
         let shared = Shared::new(count, earlier, options, lock);
         if let Some(budget) = &shared.budget {
-            // The oldest are deleted first, whatever their table.
+            // The oldest parts are deleted first, whatever their table.
             let modified = |part: &ClosedPart| part.path.metadata().and_then(|m| m.modified()).ok();
             found.sort_by_cached_key(|(.., part)| modified(part));
             for (lane, is_referred_to, part) in found {

@@ -1,8 +1,8 @@
-//! Rows on their way to the writer threads, and the assignment of tables to threads. A table is described next to the
-//! code that fills it. Registering a table returns the handle for adding rows; there is no other way to get one. Used
-//! by the recorder, the groups of tables, and `store`.
+//! Rows on their way to the writer threads, and the assignment of tables to these threads. A table is described next
+//! to the code that fills it. Registering a table returns a handle for adding rows, and that is the only way to get
+//! one. Used by the recorder, the groups of tables, and `store`.
 //!
-//! The one rule: a handle is typed by its table, so that a row has the columns of its table, known at compile time.
+//! The one rule: a handle's type contains its table, so a row has that table's columns, known at compile time.
 
 use std::marker::PhantomData;
 
@@ -11,9 +11,9 @@ use brunt_lake::{Batch, Row, Table, WordRow, Words, text_at};
 /// Which of a pipeline's threads writes a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrittenBy {
-    /// The thread for packets, checksums and attributes: half of the work.
+    /// The thread for packets, checksums and attributes, which are half of the work.
     Bulk,
-    /// The thread for everything else.
+    /// The thread for all other tables.
     Rest,
 }
 
@@ -24,17 +24,18 @@ pub const LANES: usize = 2;
 pub trait Tabled {
     /// The table's definition.
     const TABLE: &'static Table;
-    /// The thread that writes it.
+    /// The thread that writes the table.
     const BY: WrittenBy = WrittenBy::Rest;
-    /// The column that parts are sorted by, which places similar rows next to each other.
+    /// The column by which parts are sorted, so that similar rows are next to each other.
     const ORDER: Option<&'static str> = None;
-    /// Whether other tables refer to it, or it describes the capture itself: deleted last within a generation.
+    /// Whether other tables refer to this one, or it describes the capture itself: such tables are deleted last
+    /// within a generation.
     const REFERRED_TO: bool = false;
-    /// Decodes a word in a text column, if words are codes rather than texts stored with the row.
+    /// Decodes a word of a text column, if words are codes rather than texts stored with the row.
     const CODES: Option<fn(i64) -> &'static str> = None;
 }
 
-/// The same information as a value, for the writers.
+/// What [`Tabled`] declares, as a value for the writers.
 #[derive(Clone, Copy, Debug)]
 pub struct TableEntry {
     pub table: &'static Table,
@@ -76,7 +77,7 @@ impl Registry {
     /// Adds a table and returns its handle.
     ///
     /// # Panics
-    /// The table is registered already, or another one has the same name: a bug in brunt.
+    /// If the table is already registered, or another one has the same name: a bug in brunt.
     pub fn add<T: Tabled>(&mut self) -> Handle<T> {
         let table = T::TABLE;
         assert!(
@@ -110,7 +111,7 @@ impl Registry {
     }
 }
 
-/// A table's rows on their way to a lane: as columns, or as words, which are faster to add.
+/// A table's rows on their way to a lane: as columns, or as words, which can be added faster.
 #[derive(Debug)]
 pub struct Chunk {
     rows: Batch,
@@ -171,14 +172,14 @@ impl Chunk {
     }
 }
 
-/// A pipeline's unsent rows of all tables.
+/// A pipeline's rows of all tables that have not been sent yet.
 #[derive(Debug)]
 pub struct Rows {
     lanes: [Vec<Chunk>; LANES],
 }
 
 impl Rows {
-    /// Rows stored in these chunks, per lane.
+    /// Rows that will be stored in these chunks, per lane.
     pub fn new(lanes: [Vec<Chunk>; LANES]) -> Rows {
         Rows { lanes }
     }
@@ -189,13 +190,13 @@ impl Rows {
         self.lanes[handle.lane][handle.index].rows.row()
     }
 
-    /// Starts a row of words: faster, for frequent rows.
+    /// Starts a row of words, which is faster, for frequent rows.
     #[inline(always)]
     pub fn line<T: Tabled>(&mut self, handle: Handle<T>) -> WordRow<'_> {
         self.words(handle).line(T::TABLE)
     }
 
-    /// Stores the texts of rows of words.
+    /// The words of a table, which also store the texts of its rows.
     #[inline]
     pub fn words<T: Tabled>(&mut self, handle: Handle<T>) -> &mut Words {
         &mut self.lanes[handle.lane][handle.index].words
@@ -206,7 +207,7 @@ impl Rows {
         self.lanes[lane].iter().map(Chunk::bytes).sum()
     }
 
-    /// Whether a lane has no rows.
+    /// Whether no rows are waiting for a lane.
     pub fn is_empty(&self, lane: usize) -> bool {
         self.lanes[lane].iter().all(Chunk::is_empty)
     }

@@ -1,6 +1,6 @@
-//! The profile for sizing tools, from a stored trace: `brunt trace fit DIR`, of everything, by server and by window. The
-//! one rule: the analysis `profile` defines transfers, their order and the working set, so that all commands report the
-//! same figures.
+//! Computes the profile for sizing tools from a stored trace, as a whole, by server and by window: `brunt trace fit
+//! DIR`. The one rule: the analysis `profile` defines transfers, their order and the working set, so all commands
+//! report the same figures.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -18,13 +18,13 @@ use crate::windows::WindowSpan;
 pub struct TraceSizer {
     /// Of everything.
     pub whole: SizerProfile,
-    /// One for each server, the busiest first.
+    /// One per server, the busiest first.
     pub servers: Vec<ServerProfile>,
-    /// One for each window and server; empty unless windows were requested.
+    /// One per window and server; empty unless windows were requested.
     pub windows: Vec<WindowProfile>,
 }
 
-/// The profile of a server in a window.
+/// The profile of a server in one window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WindowProfile {
     /// When the window began, in nanoseconds since 1970.
@@ -34,7 +34,7 @@ pub struct WindowProfile {
     pub server: ServerProfile,
 }
 
-/// The windows that a pipeline's operations belong to. As in a capture, each starts afresh.
+/// The windows to which a pipeline's operations belong. As in a capture, each window starts from nothing.
 struct Windows {
     width_ns: NonZeroU64,
     from_ns: u64,
@@ -42,25 +42,25 @@ struct Windows {
 }
 
 impl Windows {
-    /// Adds an operation to the window of its reply. Returns the one before, if it has ended.
+    /// Adds an operation to the window of its reply. Returns the previous window if it has ended.
     fn on_event(&mut self, event: &OperationEvent, place: usize) -> Option<(u64, Profile)> {
         let time_ns = event.time_ns.saturating_add(event.latency_ns.unwrap_or(0));
         let from_ns = WindowSpan::around(time_ns, self.width_ns.get()).from_ns;
         let ended = (from_ns > self.from_ns)
             .then(|| (self.from_ns, std::mem::take(&mut self.current)))
             .filter(|(before, _)| *before > 0);
-        // A reply that completes after later ones belongs to the window that is open.
+        // An operation that completes after later ones counts in the window that is open.
         self.from_ns = self.from_ns.max(from_ns);
         self.current.on_event(event, place);
         ended
     }
 }
 
-/// Reads the profiles, those of windows only if a width is given; `None` if `stop` ended it early. Damaged parts are left
-/// out, as in a report.
+/// Reads the profiles, including those of windows if a width is given; `None` if `stop` ended it early. Damaged parts
+/// are left out, as in a report.
 ///
 /// # Errors
-/// The folder contains no trace, or one that cannot be read.
+/// The folder contains no trace, or the trace cannot be read.
 pub fn sizer(
     folder: &Path,
     width_ns: Option<NonZeroU64>,
@@ -71,7 +71,7 @@ pub fn sizer(
     let operations = source.runs(&OPERATIONS, "completion_id")?;
     let known = Known::all();
     let (mut all, mut of_windows) = (Profile::default(), BTreeMap::new());
-    // As in a report: each pipeline is analysed alone, then the results are merged.
+    // As in a report, each pipeline is analysed on its own, and then the results are merged.
     for pipeline in source.pipelines()? {
         let (mut profile, mut reader) = (Profile::default(), operations.of_pipeline(pipeline));
         let mut windows = width_ns.map(|width_ns| Windows {

@@ -1,16 +1,17 @@
-//! Mergeable sketches: the table `sketches` estimates how many distinct blocks a client read and wrote in a minute, and
-//! in how many files, in a format that Spark, Sail and every Apache DataSketches library understand. When `operations`
-//! has too many rows to read, the working set of any hours and clients takes only a merge of a few rows.
+//! Mergeable sketches: the table `sketches` estimates how many distinct blocks a client read and wrote in a minute,
+//! and in how many files, in a format that Spark, Sail and every Apache DataSketches library can read. When
+//! `operations` has too many rows to read, the working set of any clients in any hours can be found by merging a few
+//! rows.
 //!
 //! ```text
 //!   parser ──rows of `operations` and `flows`──► lane: SketchMaker ──► rows of `sketches`
 //! ```
 //!
-//! The parsers are not involved: a lane, which writes `operations` anyway, builds the sketches from the rows
-//! passing through.
+//! The parsers are not involved: the lane that writes `operations` builds the sketches from the rows passing through
+//! it.
 //!
-//! The one rule: a sketch contains only what SQL could compute from `operations` joined with `flows`: an
-//! engine's own sketch over these rows has the same registers.
+//! The one rule: a sketch contains only what SQL could compute from `operations` joined with `flows`, so an engine's
+//! own sketch of these rows has the same registers.
 
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,8 @@ use crate::analysis::working_set_blocks;
 pub const SKETCHES: Table = Table {
     name: "sketches",
     doc: "Estimates of the distinct blocks and files that a client used, by minute, as mergeable \
-        sketches. A combination may have several rows, to be merged, also across parsers, \
-        captures and traces.",
+     sketches. A combination may have several rows, which have to be merged, also across parsers, captures and \
+     traces.",
     columns: &[
         Column::int(
             "minute",
@@ -41,30 +42,32 @@ pub const SKETCHES: Table = Table {
         Column::text("client", "The client's address."),
         Column::text(
             "what",
-            "What is counted: `blocks_read` and `blocks_written`, blocks of 4,096 bytes, as the \
-             integer `file` + block number; or `files`, of all operations, as the integer `file`.",
+            "What is counted: `blocks_read` and `blocks_written` count blocks of 4,096 bytes, each as \
+             the integer `file` + block number; `files` counts the files of all operations, each as the integer \
+             `file`.",
         ),
         Column::bytes(
             "sketch",
-            "HyperLogLog of Apache DataSketches: 2^12 registers of 8 bits (or a list, if there \
-             are few), with a standard error of 1.6 %.",
+            "HyperLogLog sketch of Apache DataSketches: 2^12 registers of 8 bits (or a list, if there \
+             are few items), with a standard error of 1.6 %.",
         ),
         Column::bytes(
             "theta",
-            "Theta sketch of Apache DataSketches, of the same integers: at most 2^10 hashes, with \
-             a standard error of 3.1 %. It also estimates the overlap of two groups of rows. Null \
-             in older traces.",
+            "Theta sketch of Apache DataSketches, over the same integers: at most 2^10 hashes, with a \
+             standard error of 3.1 %. It can also estimate the overlap of two groups of rows. Null in older \
+             traces.",
         )
         .nullable(),
     ],
 };
 
-/// Registers of a sketch, as a power of two: Spark's default. Registers have 8 bits, like Spark's: pysail 0.7.2
-/// silently merges two sketches with 4-bit registers wrongly.
+/// Registers of a sketch, as a power of two: Spark's default. Registers have 8 bits, like Spark's, because pysail
+/// 0.7.2 merges two sketches with 4-bit registers wrongly, without an error.
 const LOG_REGISTERS: u8 = 12;
-/// Hashes of a theta sketch, as a power of two. They don't compress: 2^12, Spark's default, would be 32 KiB.
+/// Hashes of a theta sketch, as a power of two. Hashes can't be compressed: with 2^12, Spark's default, a sketch
+/// would take 32 KiB.
 const LOG_HASHES: u8 = 10;
-/// Sketches in memory, of 4 KiB and of up to 16 KiB each; beyond this, all are written.
+/// Maximum sketches in memory, of 4 KiB and up to 16 KiB each; when it is reached, all are written.
 const SKETCHES_MAX: usize = 4 << 10;
 /// Sketches are written after this time even if the capture is idle.
 const AGE_MAX: Duration = Duration::from_secs(60);
@@ -104,7 +107,7 @@ type Pair = [Box<str>; 2];
 /// The endpoints of a flow.
 struct KnownFlow {
     ends: Pair,
-    /// The index of its pair in `pairs`, and the value of `writings` for which it is valid.
+    /// The value of `writings` for which the following is valid, and the index of the flow's pair in `pairs`.
     pair: Option<(u64, usize)>,
 }
 
@@ -117,7 +120,7 @@ struct Place {
     counted: Counted,
 }
 
-/// Both kinds of sketch for one key.
+/// Both kinds of sketches for one key.
 struct Sketches {
     registers: HllSketch,
     hashes: ThetaSketch,
@@ -141,7 +144,7 @@ impl Sketches {
     }
 }
 
-/// Makes sketches from a parser's rows.
+/// Creates sketches from a parser's rows.
 pub struct SketchMaker {
     operations: usize,
     flows: usize,
@@ -149,7 +152,7 @@ pub struct SketchMaker {
     /// Columns of `operations`: time, flow, file, direction, offset, bytes.
     columns: [usize; 6],
     known: HashMap<i64, KnownFlow, FixedState>,
-    /// Pairs that have sketches, and their indexes.
+    /// Server-client pairs that have sketches, and their indexes.
     pairs: Vec<Pair>,
     pair_at: HashMap<Pair, usize, FixedState>,
     kept: HashMap<Place, Sketches, FixedState>,
@@ -160,7 +163,7 @@ pub struct SketchMaker {
 }
 
 impl SketchMaker {
-    /// A maker for the lane that writes these tables; `None` if `operations` is not among them.
+    /// Creates the sketch maker for the lane that writes these tables; `None` if `operations` is not among them.
     pub fn of(tables: &[TableEntry]) -> Option<SketchMaker> {
         let place = |table: &Table| {
             tables
@@ -234,7 +237,7 @@ impl SketchMaker {
         }
     }
 
-    /// Called periodically: writes the sketches if the last write is long ago.
+    /// Called periodically: writes the sketches if they were last written long ago.
     pub fn on_time(&mut self, rows: &mut Batch) {
         if self.written.elapsed() >= AGE_MAX {
             self.write(rows);
@@ -282,7 +285,7 @@ impl SketchMaker {
         self.kept.entry(place).or_insert_with(Sketches::new)
     }
 
-    /// The index of a flow's pair; `None` if the flow's row was lost.
+    /// The index of a flow's server-client pair; `None` if the flow's row was lost.
     fn pair(&mut self, flow: i64) -> Option<usize> {
         let flow = self.known.get_mut(&flow)?;
         match flow.pair {
@@ -298,7 +301,8 @@ impl SketchMaker {
         }
     }
 
-    /// Learns the endpoints of flows. A flow in use is among the last [`FLOWS_MAX`] written; older ones are dropped.
+    /// Learns the endpoints of flows. A flow in use is among the last [`FLOWS_MAX`] written, so older ones are
+    /// dropped.
     fn learn(&mut self, flows: &Batch) {
         let ends = flows.texts("destination").zip(flows.texts("source"));
         for (flow, (server, client)) in flows.ints("flow").iter().zip(ends) {
@@ -340,7 +344,7 @@ mod tests {
         const TABLE: &'static Table = &FLOWS;
     }
 
-    /// A maker with a parser's chunks.
+    /// A sketch maker with a parser's chunks.
     struct Lane {
         maker: SketchMaker,
         tables: Vec<TableEntry>,
@@ -407,7 +411,7 @@ mod tests {
             self.maker.take(&chunks, &mut self.out);
         }
 
-        /// Both kinds of sketch from the rows that count this, in order.
+        /// Both kinds of sketches from the rows that count `counted`, in order.
         fn pairs(&self, counted: &str) -> Vec<(HllSketch, CompactThetaSketch)> {
             let both = self
                 .out
@@ -428,7 +432,7 @@ mod tests {
             read.collect()
         }
 
-        /// Sketches by minute, client and what they count; several rows of one key are merged.
+        /// Sketches by minute, client and what they count; several rows with the same key are merged.
         fn sketches(&mut self) -> BTreeMap<(i64, String, String), HllUnion> {
             self.take();
             self.maker.write(&mut self.out);
@@ -450,7 +454,8 @@ mod tests {
         (minute, client.to_string(), what.to_string())
     }
 
-    /// Merged sketches estimate the number of distinct blocks: per minute, in total, and of clients that share some.
+    /// Merged sketches estimate the number of distinct blocks: per minute, in total, and for clients with some blocks
+    /// in common.
     #[test]
     fn merged_sketches_estimate_distinct_blocks() {
         let mut lane = Lane::new();
@@ -459,7 +464,7 @@ mod tests {
         lane.flow(3, "s", "two");
         let mut exact: BTreeMap<_, BTreeSet<i64>> = BTreeMap::new();
         for number in 0..30_000i64 {
-            // Three minutes. The last one also has late replies to requests of the first one.
+            // Three minutes. The last minute also has late replies to requests from the first minute.
             let (second, flow) = (
                 number / 100 - if number % 1000 == 999 { 100 } else { 0 },
                 1 + number % 3,
@@ -514,13 +519,13 @@ mod tests {
         close(&all, union.len(), "all blocks");
     }
 
-    /// Intersections of two minutes are exact for few blocks and estimates for many; no sketch exceeds its
-    /// stated size.
+    /// Intersections of two minutes are exact for few blocks and estimates for many; no sketch exceeds the stated
+    /// size.
     #[test]
     fn theta_sketches_estimate_intersections() {
         let mut lane = Lane::new();
         lane.flow(1, "s", "c");
-        // Each minute shares half of its blocks with the one before.
+        // Each minute has half of its blocks in common with the previous one.
         for (minute, blocks) in [0..40_000i64, 20_000..60_000, 59_990..60_100]
             .into_iter()
             .enumerate()
@@ -555,12 +560,12 @@ mod tests {
         assert_eq!(minutes[2].1.estimate(), 110.0, "few are exact");
     }
 
-    /// A file key spread like a hash, as real ones are.
+    /// A file key with bits spread like those of a hash, as in real keys.
     fn spread_file(number: i64) -> i64 {
         brunt_core::sketch::spread(number as u64 + 1) as i64
     }
 
-    /// Only the latest flows are remembered, and operations of a lost flow are left out, as by a join.
+    /// Only the latest flows are remembered, and operations of a lost flow are left out, as in a join.
     #[test]
     fn only_the_latest_flows_are_remembered() {
         let mut lane = Lane::new();
@@ -574,7 +579,7 @@ mod tests {
         assert!(lane.maker.known.len() <= 2 * FLOWS_MAX);
     }
 
-    /// Sketches are written when there are many and when another minute begins, not after a short pause.
+    /// Sketches are written when there are many, or when another minute begins, but not after a short pause.
     #[test]
     fn sketches_are_written_each_minute_or_when_there_are_many() {
         let mut lane = Lane::new();
@@ -583,7 +588,7 @@ mod tests {
             lane.operation(0, client, 5, 0, 4096);
         }
         lane.take();
-        // Two sketches per client: all were written halfway.
+        // Two sketches per client: halfway through, all were written.
         assert!(
             (SKETCHES_MAX..2 * SKETCHES_MAX).contains(&lane.out.rows()),
             "{}",

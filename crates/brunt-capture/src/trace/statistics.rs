@@ -1,4 +1,4 @@
-//! The capture's own data: the table `statistics` with its counters, and `trace`, one row with general facts.
+//! The capture's own data: the table `statistics` with its counters, and the table `trace` with general facts.
 
 use brunt_lake::{Batch, Column, Row, Table, columns};
 
@@ -9,16 +9,15 @@ use crate::ledger::Ledger;
 /// The capture's own statistics.
 pub const STATISTICS: Table = Table {
     name: "statistics",
-    doc: "The capture's own counters, once per second of capture time, at its start and at its \
-        end. Each row counts from the start; the last one is the loss ledger.",
+    doc: "The capture's own counters, once per second of capture time, at its start and at its end. \
+     Each row counts from the start of the capture; the last row is the loss ledger.",
     columns: &columns::<{ Ledger::COLUMNS.len() + 1 }>(&[&Ledger::COLUMNS, &[TAP]]),
 };
 
-/// The tap that the counters belong to.
+/// The tap to which the counters belong.
 const TAP: Column = Column::int(
     "tap",
-    "In a lake, the tap of the capture: `taps.tap`. Null in a trace as captured, which has only \
-     one.",
+    "In a lake, the capture's tap: `taps.tap`. Null in a trace as captured, which has only one tap.",
 )
 .nullable();
 
@@ -30,12 +29,11 @@ pub const TAPS: Table = Table {
     columns: &[
         Column::int(
             "tap",
-            "Number of the tap: that of its first pipeline, as in the upper bits of `record_id` \
-             and `flow`.",
+            "Number of the tap, which is that of its first pipeline, as in the upper bits of `record_id` and `flow`.",
         ),
         Column::text(
             "name",
-            "The user's name for it; empty for the capture into the lake's own folder.",
+            "The tap's name, chosen by the user; empty for the capture into the lake's own folder.",
         ),
         Column::int(
             "pipelines",
@@ -54,7 +52,7 @@ pub const NOTES: Table = Table {
     columns: &[
         Column::int(
             "version",
-            "Version of the tables: 4, a draft; programs of other versions refuse to read it.",
+            "Version of the tables: 4, a draft; programs that use other versions refuse to read the trace.",
         ),
         Column::text("program", "Program that wrote it."),
         Column::bool(

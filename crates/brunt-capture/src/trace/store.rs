@@ -1,11 +1,11 @@
-//! Writes rows to disk: separate threads lay out, compress and write, so that parsers never do. Fed by
+//! Writes rows to disk: separate threads arrange, compress and write them, so that parsers never do. Fed by
 //! [`super::recorder`] with batches of rows.
 //!
-//! Each thread (a *lane*) owns some of the tables and has a bounded queue. When the disk is full, the lane
-//! retries or gives up, as configured.
+//! Each thread (a *lane*) owns some of the tables and has a bounded queue. When the disk is full, the lane retries or
+//! stops with an error, as configured.
 //!
-//! A trace with a size limit is written in *generations*: each contains every row that its other rows refer to,
-//! so older ones can be deleted without leaving dangling references (see `budget`).
+//! A trace with a size limit is written in *generations*: each contains every row to which its other rows refer, so
+//! older generations can be deleted without leaving dangling references (see `budget`).
 //!
 //! The one rule: every lost row is counted, wherever it is lost.
 
@@ -26,9 +26,10 @@ use super::rows::{Chunk, LANES, TableEntry};
 use super::sketches::SketchMaker;
 use crate::ledger::Ledger;
 
-/// Chunks queued for a lane: as many as a parser produces while the lane writes a part, about 20 ms.
+/// Maximum chunks queued for a lane: as many as a parser produces while the lane writes a part, which takes about 20
+/// ms.
 const QUEUE_CHUNKS: usize = 12;
-/// Interval for retrying on a full disk and for checking waiting rows.
+/// Interval for retrying when the disk is full, and for checking waiting rows.
 pub(super) const RETRY: Duration = Duration::from_millis(500);
 
 /// What to do when the disk is full.
@@ -44,10 +45,10 @@ pub enum OnFull {
 /// What to do when packets arrive faster than rows can be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLag {
-    /// Block the parser: for files.
+    /// Make the parser wait; for files.
     #[default]
     Wait,
-    /// Drop rows and count them: for live traffic.
+    /// Drop rows and count them; for live traffic.
     Drop,
 }
 
@@ -56,44 +57,44 @@ pub type Notify = Arc<dyn Fn(&str) + Send + Sync>;
 /// Whether the user wants to stop.
 pub type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// How a trace is written.
+/// Options for writing a trace.
 #[derive(Clone)]
 pub struct TraceOptions {
     /// Maximum rows per part.
     pub rows_max: usize,
-    /// Maximum bytes per part in memory.
+    /// Maximum bytes of a part's rows in memory.
     pub bytes_max: usize,
     /// Maximum time before rows are written to a file.
     pub age_max: Duration,
-    /// A part is closed when its first row is this old.
+    /// Maximum age of a part's first row; the part is then closed.
     pub part_age_max: Duration,
-    /// Rows for a writer thread are sent once they take this much memory.
+    /// Rows for a writer thread are sent when they take up this much memory.
     pub chunk_bytes: usize,
-    /// Maximum bytes of the trace on disk; beyond it, the oldest parts are deleted. `None`: keep all. Moved
-    /// parts don't count.
+    /// Maximum bytes of the trace on disk; when it is exceeded, the oldest parts are deleted. `None` keeps all parts.
+    /// Moved parts don't count.
     pub keep_bytes: Option<u64>,
-    /// Parts are deleted when they were closed this long ago. `None`: keep all.
+    /// Maximum time since a part was closed; it is then deleted. `None` keeps all parts.
     pub keep_age: Option<Duration>,
-    /// List closed parts so that they can be moved elsewhere ([`super::TraceParts`]).
+    /// Whether to list closed parts so that they can be moved elsewhere ([`super::TraceParts`]).
     pub lists_parts: bool,
     /// What to do when the disk is full.
     pub on_full: OnFull,
     /// What to do when writing is slower than parsing.
     pub on_lag: OnLag,
-    /// Write pseudonyms instead of names.
+    /// Writes pseudonyms instead of names, addresses and ids.
     pub anonymizer: Option<super::Anonymizer>,
-    /// Store attributes with every reply, not only when they differ from the file's last ones: a larger trace
-    /// that shows which reply had which attributes.
+    /// Whether to store attributes with every reply, not only when they differ from those last stored for the file:
+    /// the trace is larger, but shows which reply had which attributes.
     pub repeats_attributes: bool,
-    /// Write the table `latency_histograms`; otherwise it is empty.
+    /// Whether to write rows to the table `latency_histograms`; if not, it is empty.
     pub latency_histograms: bool,
-    /// Write the table `sketches`; otherwise it is empty.
+    /// Whether to write rows to the table `sketches`; if not, it is empty.
     pub sketches: bool,
-    /// Sets of CPUs for the threads that write, which take turns on them; empty: anywhere.
+    /// Sets of CPUs on which the writer threads are placed in turn; if empty, they run anywhere.
     pub cpus: Vec<Vec<usize>>,
     /// Receives messages for the user.
     pub tell: Notify,
-    /// Returns true to end a wait for disk space.
+    /// Returns true if a wait for disk space should end.
     pub stop: Stop,
 }
 
@@ -162,22 +163,22 @@ impl std::fmt::Debug for TraceOptions {
 struct Counters {
     /// What each pipeline reported last.
     each: Vec<Ledger>,
-    /// When the next row of their sum is due.
+    /// When the next row with the sum is due.
     due_ns: u64,
-    /// Those of earlier captures that this one continues.
+    /// The counters of earlier captures that this one continues.
     earlier: Ledger,
-    /// When the last of them ended, until this one begins.
+    /// When the last of the earlier captures ended; cleared when this one begins.
     ended_ns: Option<u64>,
 }
 
-/// What a capture continues.
+/// The earlier captures that a capture continues.
 #[derive(Default)]
 pub(super) struct Earlier {
-    /// Number of its pipelines.
+    /// Number of their pipelines.
     pub pipelines: usize,
-    /// Its counters, and the time of its last packet; `None` if there is nothing to continue.
+    /// Their counters, and the time of their last packet; `None` if there is nothing to continue.
     pub counters: Option<(Ledger, u64)>,
-    /// What it wrote.
+    /// Totals of the parts that they wrote.
     pub parts: EarlierParts,
 }
 
@@ -192,7 +193,7 @@ pub(super) struct EarlierParts {
 /// State shared by all lanes and their feeders.
 pub(super) struct Shared {
     pub rows_lost: AtomicU64,
-    /// Packets that the rings dropped; the pipelines don't know about them.
+    /// Packets dropped by the rings, which the pipelines don't know about.
     pub packets_dropped: AtomicU64,
     failed: AtomicBool,
     counters: Mutex<Counters>,
@@ -205,7 +206,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// State for the pipelines of this capture, which are numbered after those of earlier ones.
+    /// State for the pipelines of this capture, which are numbered after those of earlier captures.
     pub fn new(
         pipelines: usize,
         earlier: Earlier,
@@ -248,7 +249,7 @@ impl Shared {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores a pipeline's counters. If a row is due, returns the sum over all pipelines to the first caller.
+    /// Stores a pipeline's counters. If a row is due, returns the sum over all pipelines, to the first caller only.
     pub fn add_up(
         &self,
         pipeline: usize,
@@ -384,7 +385,7 @@ impl Lane {
             .spawn(move || {
                 let cpus = &worker.options.cpus;
                 if !cpus.is_empty() && !pin_thread(&cpus[worker.number % cpus.len()]) {
-                    (worker.options.tell)("the kernel refused the CPUs for a trace writer");
+                    (worker.options.tell)("the kernel rejected the CPUs for a trace writer");
                 }
                 worker.run(&from, &give_back)
             })
@@ -403,7 +404,7 @@ impl Lane {
         })
     }
 
-    /// Empty batches, reused if some were returned.
+    /// Empty chunks, reused if some have been returned.
     pub fn empty(&self) -> Vec<Chunk> {
         self.back
             .try_recv()
@@ -427,7 +428,7 @@ impl Lane {
         }
     }
 
-    /// Waits until all rows are written; returns the finished writers of the tables.
+    /// Waits until all rows have been written; returns the finished writers of the tables.
     pub fn finish(&mut self) -> Vec<TableWriter> {
         self.to = None;
         let Some(thread) = self.thread.take() else {
@@ -441,7 +442,7 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // Without `finish`, only the totals are lost.
+        // If `finish` was not called, only the totals are lost.
         self.to = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -480,7 +481,7 @@ impl Worker {
                     self.sketch(|sketches, rows| sketches.take(&batches, rows));
                     for (index, batch) in batches.iter_mut().enumerate() {
                         if batch.is_empty() {
-                            // Its earlier rows may be due.
+                            // The table's earlier rows may be due.
                             self.write(index, TableWriter::commit);
                             continue;
                         }
@@ -511,7 +512,7 @@ impl Worker {
         self.writers
     }
 
-    /// Starts another generation: no part has rows of two.
+    /// Starts another generation: no part has rows of two generations.
     fn begin(&mut self, generation: u64) {
         self.sketch(SketchMaker::write);
         for index in 0..self.writers.len() {
@@ -530,7 +531,7 @@ impl Worker {
         }
     }
 
-    /// Reports changes of a table's parts to the budget.
+    /// Reports changes in a table's parts to the budget.
     fn account(&mut self, index: usize, closed_before: Option<&ClosedPart>) {
         let Some(budget) = &self.shared.budget else {
             return;
@@ -554,7 +555,7 @@ impl Worker {
         budget.on_grown(open_before, writer.open_bytes());
     }
 
-    /// Runs `act`, and retries until it succeeds if configured to wait for a full disk.
+    /// Runs `act`; when the disk is full, retries until it succeeds, if so configured.
     fn write(
         &mut self,
         index: usize,
@@ -594,7 +595,7 @@ impl Worker {
                 Err(error) => self.shared.fail(error),
             }
         }
-        // An error in one lane stops the others too. Unwritten rows are not in the trace.
+        // An error in one lane also stops the others. Rows that have not been written are not in the trace.
         let writer = &mut self.writers[index];
         let before = writer.written().rows_lost;
         writer.give_up_rows();

@@ -1,9 +1,9 @@
-//! The tables of a trace, as documented in `docs/trace.md` and stored in the files. Each is defined next to the
+//! The tables of a trace, as documented in `docs/trace.md` and stored in files. Each table is defined next to the
 //! code that fills it; this module collects them for readers ([`super::replay`], tests, the documentation).
 //!
-//! The one rule: nothing is stored twice, except in `latency_histograms` and `sketches`, which can still be
-//! added up when `operations` has too many rows to read. `record_id` links the rows of an operation, `flow`
-//! identifies sender and receiver, `file` identifies a file handle of a server.
+//! The one rule: nothing is stored twice, except in `latency_histograms` and `sketches`, which can still be summed or
+//! merged when `operations` has too many rows to read. `record_id` links the rows of an operation, `flow` identifies
+//! source and destination, `file` identifies a file handle of a server.
 
 use brunt_lake::Table;
 

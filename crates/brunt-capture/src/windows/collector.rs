@@ -1,5 +1,6 @@
 //! Merges the pipelines' shares of each window on a dedicated thread. The one rule: a window is passed on once, when
-//! every pipeline has left it; if one lags behind by several windows, its late share is passed on as a separate window.
+//! every pipeline has left it; only if a pipeline lags behind by more than `WINDOWS_WAITING` windows, its late share
+//! is passed on as a separate window.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,11 +12,12 @@ use super::sink::WindowFeed;
 use super::{CaptureWindow, WindowShare, WindowSpan, WindowedAnalysis};
 use crate::analysis::Analysis;
 
-/// Shares of windows that wait for the thread, for each pipeline. A pipeline with another share to pass on waits.
+/// Maximum window shares that wait for the thread, per pipeline. A pipeline that has another share to pass on waits.
 const SHARES_WAITING: usize = 2;
-/// Windows that wait for slow parsers. They share a few megabytes of queued packets, so many of them are small.
+/// Maximum windows that wait for slow parsers. Each is usually small, because the packets that are still queued for
+/// the parsers take only a few megabytes in all.
 const WINDOWS_WAITING: usize = 1024;
-/// Windows are at least this long, so that a report takes less time than its window.
+/// Minimum length of a window, so that creating a report takes less time than its window.
 pub const WIDTH_MIN: Duration = Duration::from_secs(1);
 
 /// Collects the windows of a capture.
@@ -26,15 +28,15 @@ pub struct WindowCollector {
 
 struct Collector<F> {
     each: F,
-    /// When each pipeline's current window begins; `None` if it has ended.
+    /// When each pipeline's current window begins; `None` if the pipeline has ended.
     reached: Vec<Option<u64>>,
     waiting: BTreeMap<WindowSpan, CaptureWindow>,
     whole: Option<Analysis>,
 }
 
 impl WindowCollector {
-    /// Starts a thread that calls `each` with every window of at least `WIDTH_MIN` that ends. Returns the sinks of the
-    /// pipelines, which continue `analyses`.
+    /// Starts a thread that calls `each` with every window that ends; windows are `width` long, but at least
+    /// [`WIDTH_MIN`]. Returns the pipelines' sinks, which continue `analyses`.
     ///
     /// # Errors
     /// A thread can't be started.
@@ -63,7 +65,8 @@ impl WindowCollector {
         Ok((WindowCollector { thread }, sinks))
     }
 
-    /// Waits until the last window was passed on; returns the analyses of the whole capture. Drop the sinks first.
+    /// Waits until the last window has been passed on; returns the analyses of the whole capture. Drop the sinks
+    /// first.
     pub fn finish(self) -> Analysis {
         let joined = self.thread.join();
         joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -106,13 +109,13 @@ impl<F: FnMut(&CaptureWindow)> Collector<F> {
             if !is_complete && self.waiting.len() <= WINDOWS_WAITING {
                 break;
             }
-            let (_, window) = self.waiting.pop_first().expect("there is a first one");
+            let (_, window) = self.waiting.pop_first().expect("the first window exists");
             self.pass_on(window);
         }
     }
 
     fn pass_on(&mut self, window: CaptureWindow) {
-        // The capture may end right after a window.
+        // The capture may end right after a window does, so that the last one is empty.
         let is_nothing = window.is_last && window.ledger.packets == 0 && window.ledger.calls == 0;
         if !is_nothing {
             (self.each)(&window);

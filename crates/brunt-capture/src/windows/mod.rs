@@ -1,5 +1,5 @@
-//! Windows of a capture: each hour or day is analysed separately, so a capture of several weeks shows what happened
-//! when and needs no more memory than one of an hour.
+//! Windows of a capture: each hour or day is analysed separately, so that a capture of several weeks shows what
+//! happened when, and needs no more memory than a capture of an hour.
 //!
 //! ```text
 //!   parser 0: WindowedAnalysis ──window's state──┐
@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Windows begin at multiples of their length since 1970 (UTC). A packet belongs to the window of its time, an
-//! operation to that of its reply. The one rule: the windows' counts add up to the whole capture.
+//! operation to the window of its reply. The one rule: the counts of all windows add up to those of the whole
+//! capture.
 
 mod collector;
 pub mod questions;
@@ -23,9 +24,9 @@ use crate::ledger::Ledger;
 /// The start and the end of a window, in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WindowSpan {
-    /// When it begins.
+    /// When the window begins.
     pub from_ns: u64,
-    /// When the next one begins.
+    /// When the next window begins.
     pub until_ns: u64,
 }
 
@@ -43,11 +44,11 @@ impl WindowSpan {
 /// A window of the whole capture that has ended.
 #[derive(Debug)]
 pub struct CaptureWindow {
-    /// When it began and ended.
+    /// When the window began and ended.
     pub span: WindowSpan,
-    /// What happened in it.
+    /// The analyses of the window.
     pub analysis: Analysis,
-    /// Its counters of captured and lost data ([`Ledger::since`]), without packets dropped by live rings.
+    /// The window's counters of captured and lost data ([`Ledger::since`]), without packets dropped by live rings.
     pub ledger: Ledger,
     /// Whether the capture ended before the window did.
     pub is_last: bool,

@@ -1,5 +1,5 @@
-//! Queries on the tables of windows, in SQL that DuckDB and Spark share: run by `brunt sql` under their names. Each is
-//! one file in `sql/` and one line here.
+//! Queries on the tables of windows, in SQL that DuckDB and Spark share; run by `brunt sql` under their names. Each
+//! query is one file in `sql/` and one line here.
 
 use crate::trace::questions::TraceQuestion;
 

@@ -1,5 +1,5 @@
-//! A pipeline's sink of analyses, which starts afresh with each window. The one rule: a packet costs one comparison
-//! more than without windows; everything else happens once per window.
+//! A pipeline's sink of analyses, which start from nothing in each window. The one rule: with windows, a packet costs
+//! one additional comparison; everything else happens once per window.
 
 use std::sync::mpsc::SyncSender;
 
@@ -18,7 +18,7 @@ pub struct WindowedAnalysis {
     feed: Option<Box<WindowFeed>>,
 }
 
-/// The state that a pipeline needs to change windows.
+/// The state that a pipeline needs for changing windows.
 #[derive(Debug)]
 pub(super) struct WindowFeed {
     pub pipeline: usize,
@@ -26,7 +26,7 @@ pub(super) struct WindowFeed {
     pub to: SyncSender<WindowShare>,
     /// The current window; `None` before the first packet.
     span: Option<WindowSpan>,
-    /// The time from which the current window was captured.
+    /// When the captured part of the current window began.
     begun_ns: u64,
     /// The time of the packets at the end of the last batch.
     seen_ns: u64,
@@ -66,13 +66,13 @@ impl WindowedAnalysis {
         }
     }
 
-    /// The analyses of the whole capture; with windows, those are the collector's
-    /// ([`super::WindowCollector::finish`]), and these are empty.
+    /// The analyses of the whole capture; with windows, the collector has those ([`super::WindowCollector::finish`]),
+    /// and these are empty.
     pub fn into_analysis(self) -> Analysis {
         self.current
     }
 
-    /// Ends the current window, if there is one, and opens the one that contains `next_ns`.
+    /// Ends the current window, if there is one, and opens the window that contains `next_ns`.
     fn change(&mut self, next_ns: Option<u64>, ledger: &Ledger) {
         let Some(feed) = &mut self.feed else { return };
         self.current.settle();
@@ -86,12 +86,12 @@ impl WindowedAnalysis {
             if next_ns.is_some_and(|next_ns| next_ns >= span.until_ns) {
                 ended.cover(feed.begun_ns, span.until_ns);
             } else if ended.end_ns() == 0 && feed.begun_ns > 0 {
-                // Without packets, it is at least known when it began.
+                // Without packets, at least the time when it began is known.
                 ended.cover(feed.begun_ns, feed.begun_ns + 1);
             }
             let share_ledger = ledger.since(&feed.past.ledger);
             feed.past.add(&ended, ledger);
-            // The collector is gone if the capture was abandoned.
+            // The collector no longer exists if the capture was abandoned.
             let _ = feed.to.send(WindowShare {
                 pipeline: feed.pipeline,
                 span,
@@ -100,7 +100,7 @@ impl WindowedAnalysis {
                 next_ns: next.map(|next| next.from_ns),
             });
             feed.begun_ns = match (next_ns, next) {
-                // The window continues; its beginning is already covered.
+                // The window continues; its earlier part is already covered.
                 (Some(next_ns), _) if next_ns < span.from_ns => next_ns,
                 (_, next) => next.map_or(0, |next| next.from_ns),
             };
@@ -160,8 +160,8 @@ impl Sink for WindowedAnalysis {
     #[inline]
     fn on_batch_end(&mut self, now_ns: u64, ledger: &Ledger) {
         self.current.on_batch_end(now_ns, ledger);
-        // A clock that was set back, or a wrong time far ahead, must not keep a window open for years. After a quiet
-        // period, `now_ns` may lie before the window.
+        // If a clock was set back, or a wrong time was far ahead, that must not keep a window open for years. After a
+        // quiet period, `now_ns` may be earlier than the window.
         let Some(feed) = &mut self.feed else { return };
         let is_new = now_ns != std::mem::replace(&mut feed.seen_ns, now_ns);
         let back_ns = now_ns.saturating_add(feed.width_ns);

@@ -1,6 +1,6 @@
-//! The tables of a capture's windows, one row per window and entry, for `brunt sql`: queries roll hours up to days and
-//! to the whole capture. They are written when a window ends, next to its report. The one rule: a capture that
-//! continues in the same folder adds rows and states the time without capture; it changes no existing rows.
+//! The tables of a capture's windows, one row per window and entry, for `brunt sql`: queries add hours up to days and
+//! to the whole capture. Rows are written when a window ends, together with its report. The one rule: a capture that
+//! continues in the same folder adds rows and records the time without capture; it changes no existing rows.
 
 use std::path::Path;
 
@@ -21,7 +21,8 @@ const FROM: Column = Column::time(
 /// One row per window.
 pub const WINDOWS: Table = Table {
     name: "windows",
-    doc: "One row for each window of a capture. A window that was interrupted has several rows, to be added up.",
+    doc: "One row for each window of a capture. A window that was interrupted has several rows, which \
+     have to be added up.",
     columns: &[
         FROM,
         Column::time("window_until", "When the next window begins."),
@@ -29,13 +30,13 @@ pub const WINDOWS: Table = Table {
         Column::time("last", "End of the time that was captured."),
         Column::int(
             "gap_before_ns",
-            "Time without capture before this row, if the capture was continued; otherwise 0.",
+            "Time without capture before this row if the capture was continued here, otherwise 0.",
         ),
         Column::int(
             "operations",
             "Operations that were answered or abandoned in this window.",
         ),
-        Column::int("errors", "Replies with a status that is not OK."),
+        Column::int("errors", "Replies with an error status."),
         Column::int("read_bytes", "Bytes of READ data."),
         Column::int("written_bytes", "Bytes of WRITE data."),
         Column::int("wire_bytes", "Bytes on the wire."),
@@ -43,7 +44,7 @@ pub const WINDOWS: Table = Table {
         Column::int("packets_dropped", "Packets that the rings dropped."),
         Column::int(
             "operations_lost",
-            "Replies without a call, records without a header, and calls without a reply because of losses.",
+            "Replies without calls, records without headers, and calls that have no reply because of losses.",
         ),
         Column::int(
             "files",
@@ -53,7 +54,9 @@ pub const WINDOWS: Table = Table {
         Column::int("clients", "Clients; null as above.").nullable(),
         Column::int(
             "files_undercount",
-            "Counts of a file may be low by up to this weight: no file missing from `window_hot` had a larger one: an operation, 16 KiB of data, or 65.5 us of waiting each weigh 1. Null as above.",
+            "A file's counts may be low by up to this weight, and no file missing from `window_hot` \
+             had more; an operation, 16 KiB of data and 65.5 us of waiting each weigh 1. Null if the analysis \
+             `hot` was left out.",
         )
         .nullable(),
         Column::int("findings", "Number of findings."),
@@ -65,7 +68,7 @@ pub const WINDOWS: Table = Table {
     ],
 };
 
-/// One row per operation of a window.
+/// One row per window and kind of operation.
 pub const WINDOW_OPERATIONS: Table = Table {
     name: "window_operations",
     doc: "One row for each window and kind of operation.",
@@ -74,13 +77,13 @@ pub const WINDOW_OPERATIONS: Table = Table {
         Column::text("operation", "The operation, as in `operations.operation`."),
         Column::int("calls", "Calls."),
         Column::int("replies", "Calls with a reply."),
-        Column::int("errors", "Replies with a status that is not OK."),
+        Column::int("errors", "Replies with an error status."),
         Column::int("bytes", "Bytes of file data."),
         Column::int("latency_sum_ns", "Sum of the latencies."),
         Column::int("p50_ns", "Median latency; null without replies.").nullable(),
         Column::int(
             "p99_ns",
-            "99 % of the latencies are at most this; null without replies.",
+            "The 99th percentile of the latency; null without replies.",
         )
         .nullable(),
         Column::int("max_ns", "The longest latency; null without replies.").nullable(),
@@ -90,7 +93,7 @@ pub const WINDOW_OPERATIONS: Table = Table {
 /// Latency histograms that add up.
 pub const WINDOW_LATENCIES: Table = Table {
     name: "window_latencies",
-    doc: "Number of latencies by window, operation and bucket, to be added up over windows.",
+    doc: "Number of latencies by window, operation and bucket, which can be added up over windows.",
     columns: &[
         FROM,
         Column::text("operation", "The operation."),
@@ -102,7 +105,8 @@ pub const WINDOW_LATENCIES: Table = Table {
 /// The hottest entries of each window.
 pub const WINDOW_HOT: Table = Table {
     name: "window_hot",
-    doc: "The hottest files, directories, clients and pairs of each window: the top 25 by operations, bytes and waiting time.",
+    doc: "The hottest files, directories, clients and client-file pairs of each window: the top 25 \
+     each by operations, bytes and waiting time.",
     columns: &[
         FROM,
         Column::text("kind", "`file`, `directory`, `client` or `pair`.").coded(Coding::Dictionary),
@@ -128,15 +132,16 @@ pub const WINDOW_FINDINGS: Table = Table {
     ],
 };
 
-/// The inputs of a sizing tool, by server.
+/// The inputs of a sizing tool, by window and server.
 pub const WINDOW_SERVERS: Table = Table {
     name: "window_servers",
-    doc: "One row for each window and server: what sizing tools need. A transfer is a read or write that succeeded.",
+    doc: "One row for each window and server, with the inputs of sizing tools. A transfer is a \
+     successful read or write.",
     columns: &[
         FROM,
         Column::text(
             "server",
-            "Its address; null for all servers beyond the first 64, which are counted together.",
+            "The server's address; null for all servers beyond the first 64, which are counted together.",
         )
         .nullable(),
         Column::int("operations", "All operations."),
@@ -145,10 +150,10 @@ pub const WINDOW_SERVERS: Table = Table {
             "Operations that don't read or write data.",
         ),
         Column::int("reads", "READ transfers."),
-        Column::int("sequential_reads", "Of these, those that are sequential."),
+        Column::int("sequential_reads", "READ transfers that are sequential."),
         Column::int("read_bytes", "Bytes of READ transfers."),
         Column::int("writes", "WRITE transfers."),
-        Column::int("sequential_writes", "Of these, those that are sequential."),
+        Column::int("sequential_writes", "WRITE transfers that are sequential."),
         Column::int("written_bytes", "Bytes of WRITE transfers."),
         Column::time(
             "first",
@@ -162,7 +167,7 @@ pub const WINDOW_SERVERS: Table = Table {
         .nullable(),
         Column::int(
             "peak_per_s",
-            "The most transfers requested in one second of the clock.",
+            "The peak number of transfers requested in one second of the clock.",
         ),
         Column::int(
             "random_read_working_set_bytes",
@@ -181,7 +186,7 @@ pub const TABLES: [&Table; 6] = [
     &WINDOW_SERVERS,
 ];
 
-/// The data for a row of [`WINDOWS`] besides the window.
+/// The data for a row of [`WINDOWS`] that isn't part of the window.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WindowFacts {
     /// Packets that the rings dropped.
@@ -193,10 +198,10 @@ pub struct WindowFacts {
 /// Why a window's rows could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WindowTablesError {
-    /// The disk failed.
+    /// The tables cannot be read or written.
     #[error(transparent)]
     Lake(#[from] LakeError),
-    /// The window begins before the end of one that an earlier capture wrote: its operations would count twice.
+    /// The window begins before the end of one that an earlier capture wrote, so its operations would count twice.
     #[error("the folder already has windows of this time: choose another folder")]
     Overlap,
 }
@@ -206,7 +211,7 @@ pub struct WindowTables {
     writers: [TableWriter; TABLES.len()],
     /// The end of the last window that an earlier capture wrote here.
     before_ns: Option<u64>,
-    /// The hour that is written and synced.
+    /// The hour up to which everything was written and synced.
     synced_hour: Option<u64>,
     _lock: WriterLock,
 }
@@ -226,7 +231,7 @@ impl WindowTables {
     /// Opens the tables in `folder` (created if missing), after the rows of earlier captures.
     ///
     /// # Errors
-    /// Another capture writes there, or the folder cannot be read or written.
+    /// Another capture is writing there, or the folder cannot be read or written.
     pub fn open(folder: &Path) -> Result<WindowTables, LakeError> {
         std::fs::create_dir_all(folder).map_err(|source| LakeError::Io {
             path: folder.to_path_buf(),
@@ -256,17 +261,17 @@ impl WindowTables {
         })
     }
 
-    /// When the capture that this one continues had ended, in nanoseconds since 1970; `None` in an empty folder, and
-    /// once a window was written.
+    /// When the capture that this one continues had ended, in nanoseconds since 1970; `None` if the folder was empty,
+    /// and after a window was written.
     pub fn continues_after_ns(&self) -> Option<u64> {
         self.before_ns
     }
 
-    /// Writes a window, whose report this is. Its rows are in files afterwards, which are synced once an hour.
+    /// Writes a window with its report. Afterwards, its rows are in files, which are synced once an hour.
     ///
     /// # Errors
-    /// The window overlaps with those of an earlier capture; or the disk failed: then the rows are kept, and the next
-    /// call writes them, too.
+    /// The window overlaps one of an earlier capture, or it cannot be written; in the latter case, the rows are kept,
+    /// and the next call writes them, too.
     pub fn write(
         &mut self,
         window: &CaptureWindow,
@@ -312,7 +317,7 @@ impl WindowTables {
     /// Closes the tables.
     ///
     /// # Errors
-    /// The disk failed.
+    /// The remaining rows cannot be written.
     pub fn finish(mut self) -> Result<(), LakeError> {
         let mut writers = self.writers.iter_mut();
         writers.try_for_each(|writer| writer.finish().map(drop))

@@ -5,12 +5,12 @@ use brunt_capture::{Analysis, Ledger, Limits, Pipeline};
 use brunt_core::random::Random;
 use brunt_wire::pcap::{CapturedPacket, LinkType};
 
-/// An IPv4 TCP packet from `10.0.0.1:port` to `10.0.0.2:2049`, or back.
+/// An IPv4 TCP packet from `10.0.0.1:port` to `10.0.0.2:2049`, or in the opposite direction.
 fn tcp(port: u32, back: bool, seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0];
     packet.extend(((40 + payload.len()) as u16).to_be_bytes());
     packet.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
-    // The upper bits of the port number choose the client's address.
+    // The upper bits of `port` determine the client's address.
     let client = [10, (port >> 24) as u8, (port >> 16) as u8, 1];
     let server = [192, 168, 0, 2];
     let ports = ((port as u16).to_be_bytes(), 2049u16.to_be_bytes());
@@ -34,7 +34,7 @@ fn tcp(port: u32, back: bool, seq: u32, ack: u32, flags: u8, payload: &[u8]) -> 
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 
-/// Feeds packets one microsecond apart; the ledger has to add up.
+/// Feeds packets one microsecond apart, and checks that the ledger adds up.
 fn run(packets: impl Iterator<Item = Vec<u8>>) -> (Ledger, Pipeline<Analysis>) {
     let mut pipeline = Pipeline::new(Analysis::new(), Limits::default());
     for (index, bytes) in packets.enumerate() {
@@ -51,7 +51,7 @@ fn run(packets: impl Iterator<Item = Vec<u8>>) -> (Ledger, Pipeline<Analysis>) {
     (ledger, pipeline)
 }
 
-/// A million half-open connections evict each other, but never one that carries data.
+/// A million half-open connections evict each other, but never a connection that carries data.
 #[test]
 fn half_open_connections_never_evict_one_with_data() {
     let syns = (0..1_000_000u32).map(|i| tcp(i.wrapping_mul(65_537), false, i, 0, SYN, &[]));
@@ -73,7 +73,7 @@ fn one_byte_segments_with_gaps_cost_only_the_reorder_buffers() {
     assert!(pipeline.kept_bytes() <= Limits::default().kept_bytes);
 }
 
-/// Record marks of 2 GiB and of any other value, followed by noise.
+/// Record marks of 2 GiB, and with any other value, followed by noise.
 #[test]
 fn nonsense_record_marks_keep_memory_bounded() {
     let mut random = Random::new(11);
@@ -92,7 +92,7 @@ fn nonsense_record_marks_keep_memory_bounded() {
                 0x0100_0000,
             ][random.below(6) as usize];
             payload[..4].copy_from_slice(&u32::to_be_bytes(mark));
-            // Occasionally, a call that looks right up to its credentials.
+            // Occasionally, a call that looks valid up to its credentials.
             payload[8..28].copy_from_slice(&[
                 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86, 0xa3, 0, 0, 0, 3, 0, 0, 0, 7,
             ]);
@@ -105,7 +105,7 @@ fn nonsense_record_marks_keep_memory_bounded() {
     assert!(pipeline.kept_bytes() <= Limits::default().kept_bytes);
 }
 
-/// A real capture with damaged bytes, cut packets, duplicates and swaps anywhere.
+/// A real capture with damaged bytes, truncated packets, duplicates and swaps at random.
 #[test]
 fn a_damaged_capture_keeps_the_ledger_balanced() {
     let packets = common::packets(&common::small_piece());
@@ -113,7 +113,7 @@ fn a_damaged_capture_keeps_the_ledger_balanced() {
         let mut random = Random::new(seed);
         let mut pipeline = Pipeline::new(Analysis::new(), Limits::default());
         for _ in 0..packets.len() {
-            // Mostly in order, sometimes from anywhere.
+            // Mostly the next packet, sometimes any packet.
             let (time_ns, wire_len, link, bytes) = &packets[if random.chance(0.02) {
                 random.below(packets.len() as u64) as usize
             } else {
@@ -146,7 +146,7 @@ fn a_damaged_capture_keeps_the_ledger_balanced() {
     }
 }
 
-/// The same bytes in other segments give the same operations: with one segment per byte, and with all of a
+/// The same bytes in different segments give the same operations: with one segment per byte, and with all of a
 /// connection's bytes in segments of the largest size.
 #[test]
 fn operations_do_not_depend_on_segmentation() {
@@ -184,8 +184,8 @@ fn operations_do_not_depend_on_segmentation() {
             }
         }
         let (_, ledger) = pipeline.finish();
-        // Not `replies`: the capture starts in the middle of connections, and the number of replies without
-        // calls that are skipped before the first record is found depends on the segments.
+        // `replies` is not compared: the capture begins in the middle of connections, and how many replies without
+        // calls are skipped before the first record is found depends on the segments.
         [
             ledger.calls,
             ledger.calls_answered,

@@ -105,7 +105,7 @@ fn login(tag: u32, cid: u16) -> [Vec<u8>; 2] {
     [pdu(request, text), pdu(response, b"HeaderDigest=None\0")]
 }
 
-/// A capture built PDU by PDU, one microsecond apart.
+/// A capture built from individual PDUs, one microsecond apart.
 struct Tap {
     pipeline: Pipeline<FoundOperations>,
     sent: Vec<[u32; 2]>,
@@ -179,8 +179,8 @@ fn packet(connection: u16, from_target: bool, sent: &mut [u32; 2], payload: &[u8
     packet
 }
 
-/// Tasks aborted by a task management function no longer wait, and are counted separately from timeouts. Tasks
-/// of other units and later ones continue. A failed function aborts nothing.
+/// Tasks aborted by a task management function no longer wait, and are counted separately from timeouts. Tasks of
+/// other units, and tasks sent later, continue. A failed function aborts nothing.
 #[test]
 fn aborted_tasks_are_counted_and_have_no_latency() {
     use code::task_management as function;
@@ -193,7 +193,7 @@ fn aborted_tasks_are_counted_and_have_no_latency() {
             tap.asks(0, &read(tag, lun));
         }
         tap.asks(0, &manage(20, asked, 0, 11));
-        // Immediate functions overtake: this task was sent after the function.
+        // Immediate functions overtake other requests: this task was sent after the function.
         tap.asks(0, &read(13, 0));
         tap.answers(0, &managed(20, answer));
         for tag in [10, 11, 12, 13]
@@ -244,8 +244,8 @@ fn aborted_tasks_are_counted_and_have_no_latency() {
     check(function::CLEAR_ACA, function::FUNCTION_COMPLETE, &[]);
 }
 
-/// A reset aborts tasks on all connections of its session, and none of other sessions; ABORT TASK refers to a
-/// tag on its own connection.
+/// A reset aborts tasks on all connections of its own session and none of other sessions; ABORT TASK refers to a tag
+/// on its own connection.
 #[test]
 fn resets_abort_the_tasks_of_their_session_only() {
     use code::task_management as function;
@@ -302,8 +302,8 @@ fn run(packets: &[common::Packet], keeps: impl Fn(usize) -> bool) -> (FoundOpera
     (found, ledger)
 }
 
-/// The Linux initiator resets a unit and a target while each has a READ outstanding: the only commands without
-/// a response.
+/// The Linux initiator resets a unit and a target while a READ is outstanding on each; these are the only commands
+/// without a response.
 #[test]
 fn commands_reset_by_a_real_initiator_count_as_aborted() {
     let path = stored()
@@ -323,8 +323,8 @@ fn commands_reset_by_a_real_initiator_count_as_aborted() {
     );
 }
 
-/// If its beginning is missing, a capture still yields the later commands, except at most one per connection
-/// until the PDU boundaries are known. None is made up, and the earlier ones are counted as missing.
+/// A capture that began mid-session still yields the later commands, except at most one per connection until the PDU
+/// boundaries are known. No command is made up, and earlier ones are counted as missing.
 #[test]
 fn captures_begun_mid_session_yield_the_later_commands() {
     for path in stored() {
@@ -369,8 +369,8 @@ fn captures_begun_mid_session_yield_the_later_commands() {
     }
 }
 
-/// Garbage on iSCSI's port, including headers and endless resets: memory stays bounded, and so does the time of
-/// a reset.
+/// With garbage on iSCSI's port, including headers and endless resets, memory stays bounded, and so does the time
+/// that a reset takes.
 #[test]
 fn floods_of_garbage_and_resets_stay_bounded() {
     let mut random = Random::new(12);
@@ -388,12 +388,12 @@ fn floods_of_garbage_and_resets_stay_bounded() {
             bytes: &packet,
         });
     };
-    // More tasks than the limit, then resets of another unit: each would examine all of them.
+    // More tasks than the limit, then resets of another unit, each of which would examine all tasks.
     for tag in 0..100_000 {
         feed(0, false, &read(tag, 0));
     }
     for tag in 200_000..300_000 {
-        // The last reset is for the unit with the tasks: too many were examined before it.
+        // The last reset is for the unit with the tasks: by then, too many tasks have been examined.
         let unit = u8::from(tag != 299_999);
         feed(
             0,
@@ -409,7 +409,7 @@ fn floods_of_garbage_and_resets_stay_bounded() {
     let mut payload = [0; 1400];
     for round in 0..20_000usize {
         random.fill(&mut payload);
-        // Header-like byte sequences everywhere.
+        // Header-like byte sequences throughout the payload.
         let [opcode, flags] = [[0x01, 0xc1], [0x25, 0x81], [0x05, 0x80]][round % 3];
         for at in (0..payload.len() - 8).step_by(1 + round % 9) {
             payload[at..at + 8].copy_from_slice(&[opcode, flags, 0, 0, 0, 0x40, 0, 0]);

@@ -1,4 +1,5 @@
-//! Lakes with lost and damaged files: each is rejected or named, nothing is deleted, and a lost catalog is restored.
+//! Lakes with lost and damaged files: each such file is rejected or named, nothing is deleted, and a lost catalog is
+//! restored.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ const OPTIONS: GatherOptions = GatherOptions {
     keep_old: Duration::ZERO,
 };
 
-/// Every file below a folder, with its bytes.
+/// Every file below a folder, with its contents.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -56,7 +57,7 @@ fn capture(folder: &TempDir) -> PathBuf {
     trace
 }
 
-/// Rows of each table.
+/// Number of rows in each table.
 fn rows(folder: &Path) -> Vec<(&'static str, u64)> {
     let all = tables::all().into_iter();
     all.map(|table| (table.name, table_sizes(folder, table).unwrap().rows))
@@ -74,7 +75,7 @@ fn problems(lake: &Path) -> String {
     problems.collect::<Vec<_>>().join("\n")
 }
 
-/// The errors of adding to, compacting and publishing an incomplete lake; each of these must be refused.
+/// The errors of adding to, compacting and publishing an incomplete lake, all of which must fail.
 fn refusals(lake: &Path, trace: &Path) -> Vec<String> {
     let refused = |what: &str, done: Result<Gathered, GatherError>| match done {
         Ok(_) => panic!("{what} takes a lake that is not whole"),
@@ -88,7 +89,7 @@ fn refusals(lake: &Path, trace: &Path) -> Vec<String> {
     ]
 }
 
-/// Each file of a lake in turn is removed, truncated and changed: it is named, and no part is deleted.
+/// Each file of a lake in turn is removed, truncated or changed: the check names it, and no part is deleted.
 #[test]
 fn every_lost_or_damaged_file_is_named_and_nothing_is_deleted() {
     let folder = tempdir().unwrap();
@@ -115,7 +116,7 @@ fn every_lost_or_damaged_file_is_named_and_nothing_is_deleted() {
             let named = problems(&lake);
             let is_named = named.contains(name) || named.contains("catalog is missing");
             assert!(is_named, "{name}, damage {number}: {named}");
-            // A part of the right size with other bytes is named when it is read.
+            // A part with the right size but changed bytes is named when it is read.
             if !is_parquet(path) || number < 2 {
                 for refusal in refusals(&lake, &trace) {
                     let is_named = refusal.contains(name) || refusal.contains("is missing");
@@ -132,7 +133,7 @@ fn every_lost_or_damaged_file_is_named_and_nothing_is_deleted() {
     }
     assert_eq!(problems(&lake), "");
     let newest_before = newest(&lake).version;
-    // It was already added, so there is nothing to do.
+    // The trace was already added, so there is nothing to do.
     add(&lake, &trace, "one", false, &OPTIONS).unwrap();
     assert_eq!(newest(&lake).version, newest_before);
 }
@@ -147,8 +148,7 @@ fn parts(catalog: &Catalog) -> BTreeMap<String, Vec<LakePart>> {
     parts
 }
 
-/// A lost catalog is restored from its copy with the same bytes and, without a copy, from the parts, with the
-/// same parts.
+/// A lost catalog is restored from its copy, byte for byte, or without a copy from the parts, with the same parts.
 #[test]
 fn a_lost_catalog_is_restored_from_its_copy_or_the_parts() {
     let folder = tempdir().unwrap();
@@ -167,7 +167,7 @@ fn a_lost_catalog_is_restored_from_its_copy_or_the_parts() {
     );
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
 
-    // A damaged one is renamed and replaced.
+    // A damaged catalog is renamed and replaced.
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     assert_eq!(
         repair(&lake, false).unwrap(),
@@ -192,7 +192,7 @@ fn a_lost_catalog_is_restored_from_its_copy_or_the_parts() {
     assert_eq!(taps(&after), taps(&before));
     assert_eq!(problems(&lake), "");
     assert_eq!(rows(&lake), before_rows);
-    // The traces' rows are known to be in the lake.
+    // The rebuilt catalog still knows which traces' rows are in the lake.
     add(&lake, &trace, "one", false, &OPTIONS).unwrap();
     compact(&lake, &OPTIONS).unwrap();
     assert_eq!(rows(&lake), before_rows);
@@ -257,7 +257,7 @@ fn a_rebuilt_catalog_counts_each_row_once() {
     assert_eq!(rows(&trace), before);
 }
 
-/// A permanently lost part can be abandoned, but only on request.
+/// A part that is lost for good can be abandoned, but only on request.
 #[test]
 fn lost_parts_are_given_up_on_request() {
     let folder = tempdir().unwrap();
@@ -275,7 +275,7 @@ fn lost_parts_are_given_up_on_request() {
     assert_eq!(problems(&trace), "");
 }
 
-/// A rebuilt catalog doesn't silently omit parts that a copy of the lost one lists.
+/// A rebuilt catalog doesn't silently omit parts that a copy of the lost catalog lists.
 #[test]
 fn a_part_that_was_lost_with_the_catalog_is_named() {
     let folder = tempdir().unwrap();

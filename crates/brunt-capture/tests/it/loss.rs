@@ -1,4 +1,4 @@
-//! Tests what is recovered when the tap loses packets.
+//! Tests how many operations are recovered when the tap loses packets.
 
 use crate::common;
 use std::collections::HashSet;
@@ -22,14 +22,14 @@ fn run(packets: &[common::Packet], keep: impl Fn(usize) -> bool) -> (FoundOperat
     (found, ledger)
 }
 
-/// Whether a packet goes to the server.
+/// Whether a packet is sent to the server.
 fn is_to_server(packet: &common::Packet) -> bool {
-    // Ethernet, IPv4 without options, TCP.
+    // The packets have Ethernet, IPv4 without options, and TCP headers.
     packet.3.get(36..38) == Some(&2049u16.to_be_bytes())
 }
 
-/// With packets lost, one direction alone yields as much as both: gaps neither wait for acknowledgements that
-/// never come nor fill the memory.
+/// When packets are lost, one direction alone yields as much data as both directions: gaps neither wait for
+/// acknowledgements that never come nor fill the memory.
 #[test]
 fn one_direction_yields_as_much_as_both_despite_losses() {
     let all = common::packets(&common::small_piece());
@@ -73,7 +73,7 @@ fn one_direction_yields_as_much_as_both_despite_losses() {
     }
 }
 
-/// Replies alone give no operations, but the report names them.
+/// Replies alone yield no operations, but the report mentions them.
 #[test]
 fn replies_alone_are_named() {
     let all = common::packets(&common::small_piece());
@@ -98,7 +98,7 @@ fn replies_alone_are_named() {
     );
 }
 
-/// Calls alone have no latencies, errors or queue depths: the text shows no zeros for them.
+/// Calls alone have no latencies, errors or queue depths, and the text shows no zeros for them.
 #[test]
 fn calls_alone_have_no_latency() {
     let all = common::packets(&common::small_piece());
@@ -157,13 +157,13 @@ fn check(path: &Path, recovered_min: f64, exact: bool) {
     }
 }
 
-/// With up to 5 % of the packets lost, what can be recovered is recovered, and nothing else.
+/// With up to 5 % of the packets lost, nearly all operations that can be recovered are, and no others.
 #[test]
 fn operations_of_the_small_piece_are_recovered_despite_losses() {
     check(&common::small_piece(), 0.985, false);
 }
 
-/// The same for small operations, up to the promised share.
+/// Of the small operations that can be recovered, at least 99.5 % are.
 #[test]
 fn small_operations_are_recovered_despite_losses() {
     if let Some(path) = common::shared("small-1500.pcap.zst") {
@@ -171,7 +171,7 @@ fn small_operations_are_recovered_despite_losses() {
     }
 }
 
-/// The same if each operation spans many packets.
+/// If each operation spans many packets, at least 99.5 % of those that can be recovered are.
 #[test]
 fn large_operations_are_recovered_despite_losses() {
     if let Some(path) = common::shared("tput-9000.pcap.zst") {
@@ -179,7 +179,7 @@ fn large_operations_are_recovered_despite_losses() {
     }
 }
 
-/// Loss at the tap in addition to loss, reordering and duplication in the network.
+/// Packets lost at the tap, in addition to loss, reordering and duplication in the network.
 #[test]
 fn operations_from_a_lossy_network_are_recovered_despite_losses() {
     for name in ["retx-small.pcap.zst", "retx-tput.pcap.zst"] {
@@ -189,7 +189,7 @@ fn operations_from_a_lossy_network_are_recovered_despite_losses() {
     }
 }
 
-/// The report of packets with these times.
+/// The report of packets whose times are given by `time`.
 fn report_at(packets: &[common::Packet], time: impl Fn(usize, u64) -> u64) -> (Report, Ledger) {
     let mut pipeline = Pipeline::new(Analysis::new(), Limits::default());
     for (index, (time_ns, wire_len, link, bytes)) in packets.iter().enumerate() {
@@ -206,7 +206,8 @@ fn report_at(packets: &[common::Packet], time: impl Fn(usize, u64) -> u64) -> (R
     (analysis.report(&ledger), ledger)
 }
 
-/// If the clock is set while requests wait, forwards or backwards, they have no latency; all others are unchanged.
+/// If the clock is set forwards or backwards while requests are outstanding, these have no latency; all others are
+/// unchanged.
 #[test]
 fn latencies_across_a_clock_step_are_left_out_and_counted() {
     const HOUR_NS: u64 = 3_600_000_000_000;
@@ -250,8 +251,8 @@ fn latencies_across_a_clock_step_are_left_out_and_counted() {
     assert!(across > 10, "{across} requests waited");
 }
 
-/// Operations are lost with their calls, their replies, or both; the finding states the share, to within a
-/// quarter of it.
+/// Operations lose their calls, their replies, or both; the share in the finding is within a quarter of the actual
+/// share.
 #[test]
 fn the_stated_loss_is_close_to_the_actual_share() {
     let packets = common::packets(&common::small_piece());

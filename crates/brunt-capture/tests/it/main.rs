@@ -1,4 +1,4 @@
-//! The integration tests of brunt-capture, one module each: they are linked once and run in parallel.
+//! The integration tests of brunt-capture, one module per topic; they are linked once and run in parallel.
 
 mod common;
 mod hostile;

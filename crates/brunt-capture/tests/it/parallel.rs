@@ -18,8 +18,8 @@ fn report(path: &Path, parsers: usize) -> Value {
     serde_json::to_value(all.report(&outcome.shares.ledger)).unwrap()
 }
 
-/// Removes what depends on which connections were analysed together: the maximum of outstanding calls, and a
-/// file's latencies, which each parser records from the file's 32nd operation on.
+/// Removes what depends on which connections were analysed together: the peak of outstanding calls, and a file's
+/// latencies, which each parser records from the file's 32nd operation on.
 fn without_concurrency(mut report: Value) -> Value {
     let profile = report["profile"].as_object_mut().unwrap();
     profile.remove("outstanding_max").unwrap();
@@ -53,7 +53,7 @@ fn reports_are_equal_for_any_number_of_parsers() {
     check(&common::small_compounds());
 }
 
-/// The same for tens of thousands of operations, with losses and retransmissions.
+/// Reports of tens of thousands of operations, with losses and retransmissions, are equal for any number of parsers.
 #[test]
 fn reports_of_larger_captures_are_equal() {
     for name in ["retx-small.pcap.zst", "retx-tput.pcap.zst"] {
@@ -63,7 +63,7 @@ fn reports_of_larger_captures_are_equal() {
     }
 }
 
-/// When stopped, everything read until then is processed, and the counters add up.
+/// After a stop, everything read so far is processed, and the counters add up.
 #[test]
 fn a_stopped_run_processes_everything_that_was_read() {
     let path = common::small_compounds();
@@ -82,7 +82,7 @@ fn a_stopped_run_processes_everything_that_was_read() {
     );
 }
 
-/// Parsers placed on cores have one CPU each; otherwise the kernel may move them.
+/// Parsers placed on cores have one CPU each; otherwise, the kernel may move them.
 #[test]
 fn parsers_run_where_they_are_placed() {
     for (placement, cpus) in [(Placement::Core, 1), (Placement::Anywhere, 0)] {

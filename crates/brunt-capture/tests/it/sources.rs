@@ -60,7 +60,8 @@ fn a_truncated_compressed_capture_is_reported_as_truncated() {
     ));
 }
 
-/// Files in other formats written by Wireshark's editcap give the same packets, or are rejected by name.
+/// Files that Wireshark's editcap wrote in other formats yield the same packets, or are rejected by the name of their
+/// format.
 #[test]
 fn formats_of_editcap_give_the_same_packets_or_are_named() {
     let folder = tempdir().unwrap();
@@ -69,7 +70,7 @@ fn formats_of_editcap_give_the_same_packets_or_are_named() {
         folder.path().join("other"),
     );
     std::fs::write(&plain, plain_bytes()).unwrap();
-    // Most of these formats store microseconds.
+    // Most of these formats store times in microseconds.
     let without_nanoseconds = |packets: Vec<common::Packet>| {
         packets
             .into_iter()

@@ -1,4 +1,4 @@
-//! A trace contains the contents of the packets, and nothing that it should not.
+//! A trace contains what the packets contained, and nothing that it should not.
 
 use crate::common;
 use std::collections::{BTreeMap, HashSet};
@@ -13,7 +13,7 @@ use brunt_lake::{Table, TableWriter, WriterOptions, read_table, reader};
 use brunt_wire::pcap::CapturedPacket;
 use tempfile::{TempDir, tempdir};
 
-/// Writes a capture's trace; returns the report on the packets as JSON, and the totals written.
+/// Writes a capture's trace; returns the report on the packets as JSON, and the totals of what was written.
 fn record(
     capture: &Path,
     folder: &Path,
@@ -80,7 +80,7 @@ fn the_tables_give_the_same_report_as_the_packets() {
     }
 }
 
-/// Like `record`, by several parallel parsers.
+/// Like `record`, with several parallel parsers.
 fn record_by(
     workers: usize,
     capture: &Path,
@@ -109,7 +109,7 @@ fn record_by(
     )
 }
 
-/// A trace of the previous version is rejected by name, with the program that can read it.
+/// A trace of the previous version is rejected with its version and the program that can read it.
 #[test]
 fn another_version_is_refused_with_advice() {
     let folder = tempdir().unwrap();
@@ -164,7 +164,7 @@ fn operations_have_the_times_of_their_first_and_last_bytes() {
     );
 }
 
-/// All values of an integer column, without nulls.
+/// All values of an integer column, except nulls.
 fn ints(folder: &Path, table: &'static Table, column: &str) -> Vec<i64> {
     let mut all = Vec::new();
     read_table(folder, table, |batch| {
@@ -179,7 +179,7 @@ fn ints(folder: &Path, table: &'static Table, column: &str) -> Vec<i64> {
     all
 }
 
-/// No two calls or flows share an id, and all references resolve.
+/// No two calls or flows have the same id, and all references resolve.
 fn rows_refer_to_existing_rows(folder: &Path) {
     let ids = ints(folder, &tables::OPERATIONS, "record_id");
     let known: HashSet<i64> = ids.iter().copied().collect();
@@ -213,8 +213,8 @@ fn rows_refer_to_existing_rows(folder: &Path) {
     );
 }
 
-/// A trace written by several parsers has the same rows as a trace written by one, distinguished and linked.
-/// Its report equals that of the parsers, and that of a single one.
+/// A trace written by several parsers has the same rows as a trace written by one, with unique ids and intact
+/// references. Its report equals that of the parsers, and that of a single parser.
 #[test]
 fn several_parsers_write_one_trace() {
     for capture in captures() {
@@ -222,7 +222,7 @@ fn several_parsers_write_one_trace() {
         let (expected, ..) = record(&capture, alone.path(), &TraceOptions::default());
         let replayed = replay(alone.path()).unwrap();
         let from_one = serde_json::to_value(replayed.analysis.report(&replayed.ledger)).unwrap();
-        // Connections are assigned to parsers by a hash that differs each time: one parser may get all of them.
+        // Connections are assigned to parsers by a hash that differs in each run, so one parser may get all of them.
         let rings_of = |folder: &TempDir| {
             let ids = ints(folder.path(), &tables::OPERATIONS, "record_id");
             ids.iter()
@@ -268,7 +268,7 @@ fn several_parsers_write_one_trace() {
             read_table(folder.path(), table, |batch| rows += batch.rows()).unwrap();
             rows
         };
-        // Tables with rows that more than one parser writes.
+        // Tables to which more than one parser wrote rows.
         let told_again = [
             tables::HANDLES,
             tables::CALLERS,
@@ -278,8 +278,8 @@ fn several_parsers_write_one_trace() {
             tables::SKETCHES,
         ];
         assert_eq!(latencies(together.path()), latencies(alone.path()));
-        // Each parser omits only what it wrote itself: more rows than with one parser, or fewer if attributes
-        // alternate between connections of different parsers. Statistics depend on the time.
+        // Each parser omits only what it has written itself: this gives more rows than with one parser, or fewer if
+        // attributes alternate between connections of different parsers. The rows of statistics depend on the time.
         let not_compared = [
             tables::ATTRIBUTES,
             tables::PRE_OP_ATTRIBUTES,
@@ -295,7 +295,7 @@ fn several_parsers_write_one_trace() {
             }
         }
         rows_refer_to_existing_rows(together.path());
-        // Their sum was written during the capture and at its end.
+        // The sum of all parsers was written during the capture and at its end.
         let totals = ints(together.path(), &tables::STATISTICS, "packets");
         assert!(
             totals
@@ -306,7 +306,7 @@ fn several_parsers_write_one_trace() {
     }
 }
 
-/// The sums over the rows of `latency_histograms`.
+/// The sums of the rows of `latency_histograms`.
 fn latencies(folder: &Path) -> BTreeMap<(i64, String, i64), i64> {
     let mut sums = BTreeMap::new();
     read_table(folder, &tables::LATENCY_HISTOGRAMS, |batch| {
@@ -326,7 +326,7 @@ fn latencies(folder: &Path) -> BTreeMap<(i64, String, i64), i64> {
     sums
 }
 
-/// A part of a report without the figures that depend on which connections were analysed together.
+/// A part of a report, without the figures that depend on which connections were analysed together.
 fn without_concurrency(part: &str, value: &serde_json::Value) -> serde_json::Value {
     let mut value = value.clone();
     match part {
@@ -385,8 +385,8 @@ fn record_rounds(
     (ledger, summary)
 }
 
-/// With a budget, the oldest parts of every table are deleted, and all deletions are counted. The rest is within the
-/// budget, refers to nothing deleted, and can still be analysed, with a note of what is missing.
+/// With a budget, the oldest parts of every table are deleted, and all deletions are counted. The remaining data is
+/// within the budget, refers to nothing that was deleted, and can still be analysed, with a note on what is missing.
 #[test]
 fn a_budget_deletes_the_oldest_parts_of_every_table() {
     for workers in [1, 2] {
@@ -395,7 +395,7 @@ fn a_budget_deletes_the_oldest_parts_of_every_table() {
         let (_, whole) = record_rounds(workers, rounds, folder.path(), &TraceOptions::default());
         std::fs::remove_dir_all(folder.path()).unwrap();
         let keep = whole.bytes * 3 / 4;
-        // If nothing else is left to delete, open parts exceed the budget: keep them small.
+        // If nothing else is left to delete, open parts exceed the budget, so they are kept small.
         let options = TraceOptions {
             rows_max: 1000,
             chunk_bytes: 32 << 10,
@@ -444,7 +444,7 @@ fn a_budget_deletes_the_oldest_parts_of_every_table() {
                     .find_map(|part| part.captured.filter(|(series, _)| series == ring));
                 first.is_some_and(|(_, number)| number > 0)
             });
-            // One worker at a time writes the row of `statistics`, so some may write none.
+            // Only one worker at a time writes the row of `statistics`, so some workers may write none.
             let expected = if *table == tables::STATISTICS {
                 1
             } else {
@@ -498,7 +498,7 @@ fn a_budget_deletes_the_oldest_parts_of_every_table() {
     }
 }
 
-/// All files in a folder, as bytes.
+/// The contents of all files in a folder.
 fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -558,8 +558,8 @@ fn contents(folder: &Path) -> (Vec<String>, Vec<(String, i64)>) {
     (texts, numbers)
 }
 
-/// An anonymous trace contains no name, address, handle or id of the capture, in any column or any byte of its
-/// files. The same key gives the same pseudonyms, and the figures are unchanged.
+/// An anonymous trace contains no name, address, handle or id from the capture, in any column or anywhere in the
+/// bytes of its files. The same key gives the same pseudonyms, and the figures are unchanged.
 #[test]
 fn an_anonymous_trace_reveals_no_identifying_data() {
     let (clear, hidden, again) = (tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap());
@@ -616,7 +616,7 @@ fn an_anonymous_trace_reveals_no_identifying_data() {
     }
 }
 
-/// A trace with damaged files is read as far as possible, and the damage is named; nothing panics.
+/// A trace with damaged files is read as far as possible, and the damage is reported; nothing panics.
 #[test]
 fn damaged_files_are_read_as_far_as_possible_and_named() {
     let folder = tempdir().unwrap();
@@ -647,8 +647,8 @@ fn damaged_files_are_read_as_far_as_possible_and_named() {
     assert!(replay(folder.path()).unwrap().damaged.is_empty());
 }
 
-/// A full disk ends the trace with an error that says so; closed parts are readable, and every missing row is
-/// counted. (A removed folder stands in for the full disk.)
+/// When the disk is full, the trace ends with an error that says so; closed parts are readable, and every missing row
+/// is counted. (A removed folder stands in for the full disk.)
 #[test]
 fn a_full_disk_is_reported_and_missing_rows_are_counted() {
     let folder = tempdir().unwrap();
@@ -742,7 +742,8 @@ fn damaged_parts_are_left_out() {
     }
 }
 
-/// `docs/trace.md` shows the tables as they are. With `BRUNT_WRITE_DOCS=1`, the test rewrites the page instead.
+/// `docs/trace.md` shows the tables as they are. With `BRUNT_WRITE_DOCS=1`, the test rewrites the page instead of
+/// comparing it.
 #[test]
 fn the_documentation_shows_all_tables() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/trace.md");

@@ -27,7 +27,7 @@ fn record_with(capture: &Path, folder: &Path, options: &TraceOptions) {
     assert!(error.is_none(), "{error:?}");
 }
 
-/// A row by column; nulls are left out.
+/// The values of a row by column, without nulls.
 type Cells = BTreeMap<&'static str, String>;
 
 fn rows(folder: &Path, table: &'static Table) -> Vec<Cells> {
@@ -78,10 +78,10 @@ fn calls(folder: &Path) -> BTreeMap<String, (String, u32)> {
         .collect()
 }
 
-/// tshark's name of a field, and the columns that correspond to its values, in order.
+/// tshark's name of a field, and the columns that correspond to the field's values, in order.
 type Field = (&'static str, &'static [&'static str]);
 
-/// tshark prints each of these once per attribute list.
+/// tshark prints each of these fields once per attribute list.
 const ATTRIBUTES: [Field; 15] = [
     ("nfs.nfs_ftype4", &["file_type"]),
     ("nfs.changeid4", &["change"]),
@@ -100,7 +100,7 @@ const ATTRIBUTES: [Field; 15] = [
     ("nfs.nfstime4.nseconds", &["atime", "ctime", "mtime"]),
 ];
 
-/// Every attribute of every compound that tshark shows alone in its frame is in the table.
+/// If tshark shows a compound alone in its frame, each of its attributes is in the table.
 #[test]
 fn attributes_equal_tsharks() {
     let capture = common::small_compounds();
@@ -131,7 +131,7 @@ fn attributes_equal_tsharks() {
         };
         let (mut compared, mut values) = (0, 0);
         for row in shown {
-            // For a frame with several messages, tshark prints their fields together; they can't be distinguished.
+            // For a frame with several messages, tshark prints their fields together, so they can't be told apart.
             let Ok(xid) = u32::from_str_radix(row[1].trim_start_matches("0x"), 16) else {
                 continue;
             };
@@ -179,8 +179,8 @@ fn attributes_equal_tsharks() {
     }
 }
 
-/// A trace stores a set of attributes only if it differs from the last one stored for the file: filling in the
-/// omitted ones gives the attributes of every reply. For both versions of NFS.
+/// A trace stores a set of attributes only if it differs from the last set stored for the file: filling in the
+/// omitted sets gives the attributes of every reply. This holds for both versions of NFS.
 #[test]
 fn attributes_are_stored_when_they_change() {
     for (capture, table, repeats_last_written) in [
@@ -235,7 +235,7 @@ fn attributes_are_stored_when_they_change() {
     }
 }
 
-/// The attributes before an operation are those stored last, unless they are in `pre_op_attributes`.
+/// The attributes from before an operation are those stored last, unless they are in `pre_op_attributes`.
 #[test]
 fn attributes_before_an_operation_are_stored_only_if_they_differ() {
     let folder = tempdir().unwrap();
@@ -253,7 +253,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// A NULL call of NFSv3 whose caller has three additional groups.
+/// A NULL call of NFSv3 whose caller has three supplementary groups.
 fn a_caller_with_groups() -> Vec<u8> {
     let mut credentials = words(&[0x1234_5678, 6]);
     credentials.extend_from_slice(b"worker\0\0");
@@ -286,7 +286,7 @@ fn captured(call: &[u8], file: &Path) {
     assert!(writer.finish().1.is_none());
 }
 
-/// An operation with an undefined number has a row, the last of its compound.
+/// An operation with an undefined number has a row, which is the last row of its compound.
 #[test]
 fn undefined_operations_have_a_row() {
     let mut call = words(&[7, 0, 2, 100_003, 4, 1, 0, 0, 0, 0]);
@@ -307,7 +307,7 @@ fn undefined_operations_have_a_row() {
     assert_eq!(rows, [("PUTROOTFH", None), ("UNKNOWN", Some("4711"))]);
 }
 
-/// Each call's caller is the one that tshark shows: machine, user and all groups.
+/// Each call has the caller that tshark shows: machine, user and all groups.
 #[test]
 fn callers_equal_tsharks() {
     let folder = tempdir().unwrap();

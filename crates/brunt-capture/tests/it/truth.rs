@@ -48,8 +48,8 @@ fn counts(path: &Path) -> Counts {
     outcome.sink
 }
 
-/// The counts of calls and replies of every procedure equal tshark's. (It counts messages that are complete, so
-/// those cut by the capture's end are left out.)
+/// For every procedure, the counts of calls and replies equal tshark's. (tshark counts complete messages, so those
+/// cut off by the capture's end are left out.)
 #[test]
 fn counts_equal_tsharks() {
     for name in ["small-1500", "tput-9000", "retx-small", "retx-tput"] {
@@ -73,10 +73,10 @@ fn counts_equal_tsharks() {
     }
 }
 
-/// The fields that both sides report for a call or a reply, as tshark prints them.
+/// The fields that both brunt and tshark report for a call or a reply, as tshark prints them.
 type Fields = BTreeMap<&'static str, String>;
 
-/// The fields of calls by client address, port and xid, and those of replies.
+/// The fields of calls and of replies, by client address, port and xid.
 #[derive(Default)]
 struct Collect {
     calls: BTreeMap<(String, String, u32), Fields>,
@@ -156,7 +156,7 @@ fn check_fields(path: &Path, sample_min: usize) {
         let rows = tshark(path, filter, &asked)?;
         let mut compared = 0;
         for row in rows {
-            // For a frame with several messages, tshark prints their fields together; they can't be distinguished.
+            // For a frame with several messages, tshark prints their fields together, so they can't be told apart.
             let [address, port, xid] = &row[..3] else {
                 continue;
             };
@@ -209,7 +209,7 @@ fn fields_equal_tsharks_on_the_small_piece() {
     check_fields(&common::small_piece(), 200);
 }
 
-/// The same for tens of thousands of operations.
+/// For tens of thousands of operations, too, every field equals tshark's.
 #[test]
 fn fields_equal_tsharks() {
     if let Some(path) = common::shared("retx-small.pcap.zst") {
@@ -217,7 +217,7 @@ fn fields_equal_tsharks() {
     }
 }
 
-/// The counts of statuses by procedure equal tshark's.
+/// For every procedure, the counts of statuses equal tshark's.
 #[test]
 fn statuses_equal_tsharks() {
     let path = common::small_piece();
@@ -236,12 +236,12 @@ fn statuses_equal_tsharks() {
                 .collect::<Vec<u32>>()
         };
         let (procedures, statuses) = (list(&row[0]), list(&row[1]));
-        // NULL has no status; the small piece contains none.
+        // NULL has no status, and the small capture contains no NULL.
         assert_eq!(procedures.len(), statuses.len(), "{row:?}");
         for pair in procedures.into_iter().zip(statuses) {
             *theirs.entry(pair).or_default() += 1;
         }
     }
-    // tshark also shows replies to calls from before the capture, without their procedure.
+    // tshark also shows replies to calls from before the capture, but without their procedure.
     assert_eq!(counts(&path).by_status, theirs);
 }

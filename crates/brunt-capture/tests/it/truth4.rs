@@ -207,7 +207,7 @@ fn fields_equal_tsharks() {
         asked.extend(names);
         let mut compared = 0;
         for row in tshark(&common::small_compounds(), filter, &asked)? {
-            // For a frame with several messages, tshark prints their fields together; they can't be distinguished.
+            // For a frame with several messages, tshark prints their fields together, so they can't be told apart.
             let Ok(xid) = u32::from_str_radix(row[1].trim_start_matches("0x"), 16) else {
                 continue;
             };
@@ -252,7 +252,7 @@ fn fields_equal_tsharks() {
     }
 }
 
-/// Files have the paths that their names led to, and their bytes of READs and WRITEs.
+/// Files have the paths to which their names led, and the bytes that were read and written.
 #[test]
 fn files_have_their_paths_and_bytes() {
     let path = common::small_compounds();
@@ -263,7 +263,7 @@ fn files_have_their_paths_and_bytes() {
     for minor in 0..3 {
         let big = file(&format!(":/data/v4.{minor}/dir1/big"));
         let big = big.unwrap_or_else(|| panic!("4.{minor}: {:?}", files.top));
-        // 60,894 bytes written, and read twice.
+        // 60,894 bytes were written, and then read twice.
         assert_eq!(big.bytes, 3 * 60_894, "4.{minor}");
     }
     let row = |name: &str| {

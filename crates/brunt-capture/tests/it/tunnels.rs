@@ -1,4 +1,4 @@
-//! Traffic in tunnels: the operations equal those of the same packets without tunnels, for us and for tshark.
+//! Traffic in tunnels: the operations equal those of the same packets without tunnels, for brunt and for tshark.
 
 use crate::common;
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use brunt_capture::{
 use brunt_wire::pcap::{CapturedPacket, LinkType};
 use tempfile::{TempDir, tempdir};
 
-/// An operation without its addresses: client's port, tag and kind.
+/// An operation without addresses: the client's port, the tag and the kind.
 type Key = (u16, u32, &'static str);
 
-/// Operations seen: whether call and reply were complete, and the status.
+/// The operations seen, with whether call and reply were complete, and the status.
 #[derive(Default)]
 struct Seen(BTreeMap<Key, (bool, bool, Option<u32>)>);
 
@@ -34,7 +34,7 @@ impl Sink for Seen {
     fn on_checksums(&mut self, _: &ChecksumRun<'_>) {}
 }
 
-/// Both MAC addresses and an EtherType. The first byte can't be the start of an IP packet or a control word.
+/// Both MAC addresses and an EtherType. The first byte can't be the start of an IP packet or of a control word.
 fn ethernet(ether_type: u16) -> Vec<u8> {
     let mut frame = vec![0x2a, 0, 0, 0, 0, 1, 0x2a, 0, 0, 0, 0, 2];
     frame.extend(ether_type.to_be_bytes());
@@ -91,7 +91,7 @@ fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
 
 const VXLAN: [u8; 8] = [8, 0, 0, 0, 0, 0, 42, 0];
 
-/// The IPv4 packet of a frame as an IPv6 packet between the same hosts.
+/// A frame's IPv4 packet, as an IPv6 packet between the same hosts.
 fn as_ipv6(frame: &[u8]) -> Vec<u8> {
     let total = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
     let mut packet = ipv6(frame[23], &frame[14 + 20..14 + total]);
@@ -126,7 +126,7 @@ fn in_pieces(frame: &[u8], at: usize, id: u16) -> Vec<Vec<u8>> {
 
 type Wrap = fn(&[u8], u16) -> Vec<Vec<u8>>;
 
-/// Each tunnel with its name, the counter that must count every packet, and how a frame is wrapped.
+/// Each tunnel with its name, the counter that must count every packet, and a function that wraps a frame.
 const TUNNELS: &[(&str, &str, Wrap)] = &[
     ("vxlan", "tunnels_vxlan", |frame, _| {
         vec![joined(&[
@@ -298,7 +298,8 @@ const TUNNELS: &[(&str, &str, Wrap)] = &[
     }),
 ];
 
-/// After MPLS labels, tshark looks for Ethernet frames only after a control word, unless each label is configured.
+/// After MPLS labels, tshark expects an Ethernet frame only if there is a control word, unless each label is
+/// configured.
 const NOT_FOR_TSHARK: [&str; 1] = ["mpls with Ethernet"];
 
 fn wrapped(packets: &[Packet], wrap: Wrap) -> Vec<Packet> {
@@ -364,7 +365,7 @@ fn tshark_sees(path: &Path) -> Option<Vec<String>> {
     Some(all)
 }
 
-/// Frames short enough for tunnels: those captured on the sending host can be longer than any tunnel takes.
+/// Frames that are short enough for tunnels: those captured on the sending host can be longer than any tunnel packet.
 fn plain() -> Vec<Packet> {
     let packets = common::packets(&common::small_piece());
     assert!(
@@ -375,7 +376,7 @@ fn plain() -> Vec<Packet> {
     packets
 }
 
-/// With every tunnel, the operations are those of the packets without it, and the tunnel is counted.
+/// With every tunnel, the operations equal those of the packets without the tunnel, and the tunnel is counted.
 #[test]
 fn tunnels_do_not_change_the_operations() {
     let plain = plain();
@@ -420,7 +421,8 @@ fn tshark_sees_the_same_messages_in_tunnels() {
     }
 }
 
-/// Several parsers find the same as one: packets are routed by the tunnel's content, and fragments follow their first.
+/// Several parsers find the same operations as one: packets are routed by the tunnel's contents, and fragments go
+/// where the first fragment went.
 #[test]
 fn several_parsers_find_the_operations_that_one_finds() {
     let plain = plain();
@@ -460,7 +462,7 @@ fn packets_nested_too_deep_are_counted_and_not_dissected() {
     check(60, 1);
 }
 
-/// Wherever a snap length or damage hits a tunnel's headers, nothing panics and every packet is counted once.
+/// Wherever a snap length or damage affects a tunnel's headers, nothing panics, and every packet is counted once.
 #[test]
 fn packets_with_damaged_tunnel_headers_are_counted_once() {
     let plain = plain();
@@ -479,7 +481,7 @@ fn packets_with_damaged_tunnel_headers_are_counted_once() {
     }
 }
 
-/// Content that is not understood is named in the report, wherever it lies, and a stored trace reports the same.
+/// Contents that are not understood are named in the report, at whatever depth, and a stored trace reports the same.
 #[test]
 fn content_that_is_not_understood_is_named_in_the_report() {
     let (folder, trace) = (tempdir().unwrap(), tempdir().unwrap());

@@ -37,7 +37,7 @@ impl Sink for Counted {
     }
 }
 
-/// What a test checks of a window.
+/// What a test checks for each window.
 #[derive(Debug, PartialEq)]
 struct Seen {
     from_ns: u64,
@@ -48,7 +48,7 @@ struct Seen {
     intervals: u64,
 }
 
-/// A piece of a capture, stretched over [`COUNT`] windows.
+/// A small capture, stretched over [`COUNT`] windows.
 fn stretched() -> Vec<Packet> {
     let mut all = packets(&small_piece());
     let (first, last) = (all[0].0, all[all.len() - 1].0);
@@ -111,7 +111,7 @@ fn run(all: &[Packet]) -> (Vec<Seen>, brunt_capture::Report, BTreeMap<u64, u64>)
     let width = Duration::from_nanos(WIDTH_NS);
     let (collector, mut sinks) = WindowCollector::start(width, analyses, each).unwrap();
     let sink = (sinks.remove(0), Counted::default());
-    // Stretched replies take minutes.
+    // Replies take minutes in the stretched capture.
     let limits = Limits {
         call_timeout_ns: u64::MAX,
         ..Limits::default()
@@ -124,8 +124,8 @@ fn run(all: &[Packet]) -> (Vec<Seen>, brunt_capture::Report, BTreeMap<u64, u64>)
     (from.try_iter().collect(), report, counted.windows)
 }
 
-/// Each operation is in the window of its reply; the windows' ledgers add up, also with calls that are open at their
-/// ends; and together they are the whole capture.
+/// Each operation is in the window of its reply; the ledgers of the windows add up, even if calls are open when a
+/// window ends, and together the windows make up the whole capture.
 #[test]
 fn windows_add_up_to_the_whole_capture() {
     let all = stretched();
@@ -143,7 +143,7 @@ fn windows_add_up_to_the_whole_capture() {
     let sum: u64 = windows.iter().map(|window| window.operations).sum();
     assert_eq!(whole.operations, sum);
     assert!(whole.valid);
-    // The whole report equals that of a capture without windows.
+    // The report of all windows together equals that of a capture without windows.
     let mut pipeline = Pipeline::new(
         Analysis::new(),
         Limits {
@@ -156,7 +156,7 @@ fn windows_add_up_to_the_whole_capture() {
     let plain = plain.report(&ledger);
     assert_eq!(whole.by_operation, plain.by_operation);
     assert_eq!(whole.clients, plain.clients);
-    // Latencies of files start with their 32nd operation in a window.
+    // A file's latencies are recorded from its 32nd operation in each window on.
     let loads = |report: &brunt_capture::Report| -> Vec<_> {
         let files = report.files.as_ref().expect("all analyses ran");
         let rows = files.top.iter();
@@ -167,7 +167,7 @@ fn windows_add_up_to_the_whole_capture() {
     assert_eq!(whole.duration_s, plain.duration_s);
 }
 
-/// A packet with a wrong time, years ahead, gets a separate window; later packets go to the right ones.
+/// A packet with a wrong time, years ahead, gets its own window; later packets go to the right windows.
 #[test]
 fn a_wrong_time_does_not_keep_a_window_open() {
     let mut all = stretched();
@@ -179,12 +179,13 @@ fn a_wrong_time_does_not_keep_a_window_open() {
         windows.iter().map(|window| window.operations).sum::<u64>(),
         whole.operations
     );
-    // The windows before and after are unchanged.
+    // The windows before and after it are unchanged.
     let has = |window: &Seen| windows.iter().any(|other| other.from_ns == window.from_ns);
     assert!(right.iter().all(has), "{windows:?}");
 }
 
-/// A capture that ends after a quiet time has no window of the past, and each begins in its time.
+/// A capture that ends after a quiet period has no window in the past, and no window's data begins before the window
+/// does.
 #[test]
 fn a_quiet_time_at_the_end_is_not_in_the_past() {
     let all = stretched();
@@ -208,7 +209,7 @@ fn a_quiet_time_at_the_end_is_not_in_the_past() {
     );
 }
 
-/// The same packets again would count twice.
+/// Writing the same packets again would count them twice.
 #[test]
 fn tables_refuse_windows_that_they_already_have() {
     let folder = tempfile::TempDir::new().unwrap();

@@ -9,14 +9,15 @@ pub const CDB_BYTES_MAX: usize = 260;
 /// The additional headers of one command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ahs<'a> {
-    /// CDB bytes from the 17th on.
+    /// The CDB from the 17th byte on.
     pub extended_cdb: Option<&'a [u8]>,
     /// Expected bidirectional read data length, in bytes.
     pub bidirectional_read_length: Option<u32>,
 }
 
 impl<'a> Ahs<'a> {
-    /// Parses the segments in `bytes` (all of TotalAHSLength). Offsets in errors are relative to its start.
+    /// Parses the segments in `bytes` (all TotalAHSLength bytes). Offsets in errors are relative to the start of
+    /// `bytes`.
     pub fn parse(bytes: &'a [u8]) -> Result<Ahs<'a>, Malformed> {
         let mut ahs = Ahs::default();
         let mut at = 0;
@@ -24,7 +25,7 @@ impl<'a> Ahs<'a> {
             let Some(head) = bytes.get(at..at + 4) else {
                 return Err(Malformed::new(at, "AHS shorter than 4 bytes"));
             };
-            // AHSLength counts the bytes after AHSType, including the reserved one, but not the padding.
+            // AHSLength counts the bytes after AHSType, including the reserved one but not the padding.
             let length = usize::from(u16::from_be_bytes([head[0], head[1]]));
             let Some(body) = bytes.get(at + 3..at + 3 + length).filter(|_| length >= 1) else {
                 return Err(Malformed::new(

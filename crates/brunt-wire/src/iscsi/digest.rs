@@ -15,10 +15,11 @@ pub fn padded_digest(data: &[u8]) -> [u8; DIGEST_BYTES] {
     crc32c::crc32c_append(crc32c::crc32c(data), &[0; 3][..pad]).to_le_bytes()
 }
 
-/// The digest of a data segment and its padding as received.
+/// The digest of a data segment with its padding as received.
 ///
 /// # Panics
-/// If the padding does not align the data to four bytes: the caller split the segment wrongly.
+/// If the data with its padding is not a multiple of four bytes, which means that the caller split the segment
+/// wrongly.
 pub fn received_digest(data: &[u8], padding: &[u8]) -> [u8; DIGEST_BYTES] {
     assert!(
         data.len() + padding.len() == padded(data.len()),
@@ -67,7 +68,7 @@ mod tests {
         );
     }
 
-    /// The digest does not depend on how the bytes are split.
+    /// The digest doesn't depend on how the bytes are divided into pieces.
     #[test]
     fn pieces_have_the_digest_of_the_whole() {
         let bytes: Vec<u8> = (0..99).collect();

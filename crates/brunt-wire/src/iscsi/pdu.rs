@@ -1,6 +1,6 @@
-//! The 48-byte header of every PDU, with a struct for each opcode (RFC 7143, section 11). A struct
-//! *is* its bytes (`zerocopy`): parsing is a cast, encoding is [`zerocopy::IntoBytes`]. Callers
-//! validate the fields: a view of 48 bytes never fails.
+//! The 48-byte header of every PDU, with a struct for each opcode (RFC 7143, section 11). A struct *is* its bytes
+//! (`zerocopy`): parsing is a cast, encoding is [`zerocopy::IntoBytes`]. A view of 48 bytes never fails; callers
+//! validate the fields.
 
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -78,7 +78,7 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    /// From the low six bits of byte 0.
+    /// The opcode in the low six bits of byte 0.
     pub const fn from_byte(byte: u8) -> Opcode {
         match byte & 0x3f {
             0x00 => Opcode::NopOut,
@@ -103,7 +103,7 @@ impl Opcode {
         }
     }
 
-    /// The low six bits of byte 0.
+    /// The opcode as the low six bits of byte 0.
     pub const fn to_byte(self) -> u8 {
         match self {
             Opcode::NopOut => 0x00,
@@ -129,7 +129,7 @@ impl Opcode {
     }
 }
 
-/// Declares the structs: derives, `opcode` with the immediate bit, conversions from and to [`Bhs`].
+/// Declares the structs with derives, `opcode` with the immediate bit, and conversions from and to [`Bhs`].
 macro_rules! pdus {
     ($( $(#[$doc:meta])* $name:ident = $opcode:ident { $( $(#[$fdoc:meta])* $field:ident: $type:ty ),* $(,)? } )*) => {$(
         $(#[$doc])*
@@ -139,7 +139,7 @@ macro_rules! pdus {
         pub struct $name { $( $(#[$fdoc])* pub $field: $type ),* }
 
         impl Default for $name {
-            /// All zero but the opcode.
+            /// All zero except the opcode.
             fn default() -> $name {
                 let mut pdu = $name::new_zeroed();
                 pdu.as_mut_bytes()[0] = Opcode::$opcode.to_byte();
@@ -148,13 +148,13 @@ macro_rules! pdus {
         }
 
         impl $name {
-            /// A view of the same 48 bytes as this PDU.
+            /// The 48 bytes of a header as this PDU.
             #[inline]
             pub fn view(bhs: &Bhs) -> &$name {
                 zerocopy::transmute_ref!(bhs)
             }
 
-            /// A view of the same 48 bytes as a bare header.
+            /// The 48 bytes of this PDU as a bare header.
             #[inline]
             pub fn bhs(&self) -> &Bhs {
                 zerocopy::transmute_ref!(self)
@@ -194,7 +194,7 @@ pub const FLAG_FINAL: u8 = 0x80;
 pub const OPCODE_IMMEDIATE: u8 = 0x40;
 
 impl Bhs {
-    /// The header at the start of `bytes`; `None` if fewer than 48 bytes are available.
+    /// The header at the start of `bytes`; `None` if there are fewer than 48 bytes.
     #[inline]
     pub fn peek(bytes: &[u8]) -> Option<&Bhs> {
         Bhs::ref_from_prefix(bytes).ok().map(|(bhs, _)| bhs)
@@ -236,8 +236,8 @@ impl Bhs {
         BHS_BYTES + self.ahs_len() + if header_digest { DIGEST_BYTES } else { 0 }
     }
 
-    /// Length of the whole PDU on the wire in bytes, including padding and digests. Without data
-    /// there is no data digest (RFC 7143, 11.2.3).
+    /// Length of the whole PDU on the wire in bytes, including padding and digests. Without data, there is no data
+    /// digest (RFC 7143, 11.2.3).
     #[inline]
     pub fn total_len(&self, header_digest: bool, data_digest: bool) -> usize {
         let data = self.data_len();
@@ -355,7 +355,7 @@ pdus! {
         lun: [u8; 8], initiator_task_tag: U32, target_transfer_tag: U32,
         reserved2: [u8; 4], exp_stat_sn: U32, reserved3: [u8; 8], beg_run: U32, run_length: U32,
     }
-    /// Reject (11.17). Its data segment contains the header of the rejected PDU.
+    /// Reject (11.17). The data segment contains the header of the rejected PDU.
     Reject = Reject {
         opcode: u8, flags: u8, reason: u8, reserved: u8, total_ahs_length: u8, data_segment_length: U24,
         reserved2: [u8; 8], initiator_task_tag: U32, reserved3: [u8; 4],
@@ -375,7 +375,7 @@ pdus! {
     }
 }
 
-/// Bits and codes of the headers, by PDU, with the RFC's names.
+/// Bits and codes in the headers, by PDU, with the RFC's names.
 #[allow(missing_docs)]
 pub mod code {
     /// SCSI Command, byte 1 (11.3.1).
@@ -390,7 +390,7 @@ pub mod code {
         pub const ATTR_HEAD_OF_QUEUE: u8 = 3;
         pub const ATTR_ACA: u8 = 4;
     }
-    /// SCSI Response, byte 1 (11.4.1), and Data-In where the names agree (11.7.3).
+    /// SCSI Response, byte 1 (11.4.1), also for Data-In where the names agree (11.7.3).
     pub mod response {
         pub const BIDI_OVERFLOW: u8 = 0x10;
         pub const BIDI_UNDERFLOW: u8 = 0x08;
@@ -489,13 +489,14 @@ pub mod code {
     }
 }
 
-/// Whether sequence number `a` precedes `b`, with wraparound (RFC 1982 with 32 bits).
+/// Whether sequence number `a` precedes `b`, allowing for wraparound (RFC 1982 with 32 bits).
 #[inline]
 pub const fn serial_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// A 64-bit LUN field for LUN `lun`: peripheral addressing to 255, flat above (SAM-5, 4.7).
+/// A 64-bit LUN field for LUN `lun`: peripheral device addressing up to 255, flat space addressing above (SAM-5,
+/// 4.7).
 pub fn lun_field(lun: u16) -> [u8; 8] {
     let [high, low] = lun.to_be_bytes();
     let mut field = [0; 8];
@@ -504,13 +505,13 @@ pub fn lun_field(lun: u16) -> [u8; 8] {
     field
 }
 
-/// The LUN in a 64-bit field if it has a single-level form; otherwise `None`, since no such logical unit exists.
+/// The LUN in a 64-bit field if it has a single-level form; `None` otherwise, because no such logical unit exists.
 pub fn lun_number(field: [u8; 8]) -> Option<u16> {
     if field[2..] != [0; 6] {
         return None;
     }
     match field[0] >> 6 {
-        // Peripheral device addressing: bus 0 only.
+        // Peripheral device addressing, but only on bus 0.
         0 if field[0] == 0 => Some(u16::from(field[1])),
         // Flat space addressing.
         1 => Some(u16::from_be_bytes([field[0] & 0x3f, field[1]])),
@@ -522,7 +523,7 @@ pub fn lun_number(field: [u8; 8]) -> Option<u16> {
 mod tests {
     use super::*;
 
-    /// Every struct is 48 bytes (otherwise the casts would not compile) and carries its opcode.
+    /// Every struct has 48 bytes (otherwise the casts would not compile) and the right opcode.
     #[test]
     fn defaults_carry_their_opcode() {
         let check = |bhs: Bhs, kind| assert_eq!(bhs.kind(), kind);
@@ -546,7 +547,7 @@ mod tests {
         assert_eq!(bhs.total_len(true, true), 48 + 8 + 4 + 8 + 4);
     }
 
-    /// LUN fields survive a round trip; unsupported formats are not LUNs.
+    /// LUN fields survive a round trip; fields in unsupported formats are rejected.
     #[test]
     fn lun_fields_survive_a_round_trip() {
         for lun in [0, 1, 255, 256, 16383] {

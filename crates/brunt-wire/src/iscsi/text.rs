@@ -1,24 +1,24 @@
-//! `key=value` pairs of login and text PDUs (RFC 7143, 6.1): each ends in a zero byte.
+//! `key=value` pairs of login and text PDUs (RFC 7143, 6.1); each pair ends with a zero byte.
 
 use crate::Malformed;
 
-/// Key names have at most 63 bytes (RFC 7143, 6.1).
+/// Maximum length of a key (RFC 7143, 6.1).
 pub const KEY_BYTES_MAX: usize = 63;
-/// Values of the known keys have at most 255 bytes; binary ones (CHAP) have up to 1024 bytes, and their text form has
-/// twice that plus two (6.1). Longer values are ignored.
+/// Maximum length of a value: known keys have up to 255 bytes; binary values (CHAP) have up to 1024 bytes, and their
+/// text form has twice that plus two (6.1). Longer values are rejected.
 pub const VALUE_BYTES_MAX: usize = 8192;
 
-/// Splits a data segment into its pairs, in order. Values are borrowed.
+/// Splits a data segment into its pairs, in order. The pairs borrow from `data`.
 ///
 /// # Errors
-/// A missing `=`, an empty or overlong key, or bytes that are not UTF-8.
+/// A pair lacks `=`, its key is empty or too long, its value is too long, or it is not UTF-8.
 pub fn parse_pairs(data: &[u8]) -> Result<Vec<(&str, &str)>, Malformed> {
     let mut pairs = Vec::new();
     let mut at = 0;
     for pair in data.split(|&byte| byte == 0) {
         let start = at;
         at += pair.len() + 1;
-        // Trailing zeros are padding that some initiators include in the segment.
+        // Trailing zeros are padding that some initiators count as part of the segment.
         if pair.is_empty() {
             continue;
         }
@@ -41,7 +41,8 @@ pub fn parse_pairs(data: &[u8]) -> Result<Vec<(&str, &str)>, Malformed> {
 /// Appends one pair.
 ///
 /// # Panics
-/// If the key is invalid: empty, or containing a separator. All keys are our own or were parsed as keys.
+/// If the key is invalid: empty, or containing `=` or a zero byte. Keys come from our own code, or were parsed as
+/// keys.
 pub fn push_pair(out: &mut Vec<u8>, key: &str, value: &str) {
     assert!(
         !key.is_empty() && !key.contains(['=', '\0']),

@@ -1,10 +1,10 @@
-//! The NBD protocol (github.com/NetworkBlockDevice/nbd, doc/proto.md, and the EXTENDED_HEADERS extension on its branch
-//! extension-ext-header). Bytes only; client and server logic is in `brunt-store`.
+//! The NBD protocol (github.com/NetworkBlockDevice/nbd, doc/proto.md, and the EXTENDED_HEADERS extension on its
+//! branch extension-ext-header). Only bytes; client and server logic is in `brunt-store`.
 //!
-//! A connection begins with a greeting and option negotiation ([`negotiation`]), then carries requests and replies
-//! ([`transmission`]) with one of three header styles. All numbers are big-endian.
+//! A connection begins with a greeting and option negotiation ([`negotiation`]); then requests and replies are
+//! exchanged ([`transmission`]), with one of three header styles. All numbers are big-endian.
 //!
-//! The one rule: check a length against a limit of this module before using it as a size.
+//! The one rule: a length is checked against a limit of this module before it is used as a size.
 
 pub mod negotiation;
 pub mod transmission;
@@ -14,14 +14,14 @@ pub use transmission::{NbdChunk, NbdCommand, NbdReply, NbdRequest};
 
 /// The port assigned by IANA.
 pub const PORT: u16 = 10809;
-/// Longest string: export names, descriptions, messages.
+/// Maximum length of a string: export names, descriptions, messages.
 pub const STRING_BYTES_MAX: usize = 4096;
-/// Maximum payload of one message unless negotiated otherwise ("Size constraints").
+/// Maximum payload of a message unless another size is negotiated ("Size constraints").
 pub const PAYLOAD_BYTES_DEFAULT: u32 = 32 << 20;
-/// Largest minimum block size.
+/// Maximum value of the minimum block size.
 pub const BLOCK_BYTES_MAX: u32 = 1 << 16;
 
-/// The headers of the transmission phase. Each style supports everything that the previous ones do.
+/// Header styles of the transmission phase. Each style supports everything that the previous ones do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NbdHeaders {
     /// Simple replies only: the original protocol of 1997.
@@ -36,7 +36,7 @@ pub enum NbdHeaders {
 pub mod export_flag {
     /// Always set.
     pub const HAS_FLAGS: u16 = 1;
-    /// Writes are refused.
+    /// Writes are rejected.
     pub const READ_ONLY: u16 = 1 << 1;
     /// FLUSH is supported.
     pub const SEND_FLUSH: u16 = 1 << 2;
@@ -100,7 +100,7 @@ pub mod errno {
     /// The server is shutting down.
     pub const SHUTDOWN: u32 = 108;
 
-    /// Its name in the NBD specification.
+    /// The name of the error in the NBD specification.
     pub fn name(error: u32) -> Option<&'static str> {
         Some(match error {
             PERM => "NBD_EPERM",

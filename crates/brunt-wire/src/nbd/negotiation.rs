@@ -1,6 +1,7 @@
 //! The handshake: greetings, options and their replies, in both directions. Used by the sessions in `brunt-store`.
 //!
-//! The one rule: a peer's bytes are accepted as a string only if they are UTF-8 without NUL, as the protocol requires.
+//! The one rule: bytes from a peer are accepted as a string only if they are UTF-8 without NUL, as the protocol
+//! requires.
 
 use super::{BLOCK_BYTES_MAX, STRING_BYTES_MAX};
 use crate::{Cursor, Malformed, ParseError};
@@ -16,15 +17,15 @@ pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 
 /// Handshake flags. The client's flags use the same bits.
 pub mod handshake_flag {
-    /// Supports options other than EXPORT_NAME.
+    /// Options other than EXPORT_NAME are supported.
     pub const FIXED_NEWSTYLE: u16 = 1;
-    /// The reply to EXPORT_NAME omits its 124 zeros.
+    /// The reply to EXPORT_NAME omits the 124 zeros at its end.
     pub const NO_ZEROES: u16 = 1 << 1;
 }
 
 /// Options.
 pub mod option {
-    /// Starts transmission; no error reply is possible.
+    /// Starts transmission; the reply cannot report an error.
     pub const EXPORT_NAME: u32 = 1;
     /// Ends the negotiation.
     pub const ABORT: u32 = 2;
@@ -56,7 +57,7 @@ pub mod reply {
     pub const INFO: u32 = 3;
     /// A metadata context.
     pub const META_CONTEXT: u32 = 4;
-    /// Set in all errors.
+    /// Set in the types of all errors.
     pub const ERROR: u32 = 1 << 31;
     /// The option is unknown to the server.
     pub const ERR_UNSUP: u32 = ERROR + 1;
@@ -79,7 +80,7 @@ pub mod reply {
     /// Extended headers are required.
     pub const ERR_EXT_HEADER_REQD: u32 = ERROR + 10;
 
-    /// Its name in the NBD specification.
+    /// The name of the reply type in the NBD specification.
     pub fn name(kind: u32) -> &'static str {
         match kind {
             ACK => "NBD_REP_ACK",
@@ -113,7 +114,7 @@ pub mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// Size of the longest greeting, the oldstyle one: two magic numbers, size, flags, zeros.
+/// Size of the longest greeting, which is the oldstyle one: two magic numbers, size, flags, zeros.
 pub const OLDSTYLE_BYTES: usize = 8 + 8 + 8 + 4 + 124;
 /// Size of a newstyle greeting.
 pub const GREETING_BYTES: usize = 8 + 8 + 2;
@@ -121,7 +122,7 @@ pub const GREETING_BYTES: usize = 8 + 8 + 2;
 pub const OPTION_BYTES: usize = 8 + 4 + 4;
 /// Size of an option reply's header.
 pub const OPTION_REPLY_BYTES: usize = 8 + 4 + 4 + 4;
-/// Zeros after the reply to EXPORT_NAME.
+/// Number of zeros after the reply to EXPORT_NAME.
 pub const ZEROES_BYTES: usize = 124;
 
 /// A server's greeting.
@@ -142,10 +143,10 @@ pub enum NbdGreeting {
 }
 
 impl NbdGreeting {
-    /// Parses a greeting and returns it with its length.
+    /// Parses a greeting; returns it with its length.
     ///
     /// # Errors
-    /// It is incomplete, or the peer is not an NBD server.
+    /// The greeting is incomplete, or the peer is not an NBD server.
     pub fn parse(bytes: &[u8]) -> Result<(NbdGreeting, usize), ParseError> {
         let mut cur = Cursor::new(bytes);
         if cur.u64()? != INIT_PASSWD {
@@ -155,7 +156,7 @@ impl NbdGreeting {
             IHAVEOPT => NbdGreeting::Newstyle { flags: cur.u16()? },
             CLISERV_MAGIC => {
                 let size_bytes = cur.u64()?;
-                // The two flag fields of newstyle combined; the lower half contains the export's flags.
+                // Both of newstyle's flag fields in one; the lower half contains the export's flags.
                 let flags = cur.u32()? as u16;
                 cur.skip(ZEROES_BYTES)?;
                 NbdGreeting::Oldstyle { size_bytes, flags }
@@ -198,10 +199,10 @@ pub fn encode_option(option: u32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Parses an option's header: the option and the number of data bytes that follow.
+/// Parses an option's header; returns the option and the number of data bytes that follow.
 ///
 /// # Errors
-/// It is incomplete, or not an option.
+/// The header is incomplete, or is not an option's.
 pub fn parse_option(bytes: &[u8]) -> Result<(u32, u32), ParseError> {
     let mut cur = Cursor::new(bytes);
     if cur.u64()? != IHAVEOPT {
@@ -213,11 +214,11 @@ pub fn parse_option(bytes: &[u8]) -> Result<(u32, u32), ParseError> {
 /// The header of a reply to an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbdOptionReply {
-    /// The option that this replies to.
+    /// The option that this reply answers.
     pub option: u32,
     /// See [`reply`].
     pub kind: u32,
-    /// Bytes of data that follow.
+    /// Number of data bytes that follow.
     pub len: u32,
 }
 
@@ -225,7 +226,7 @@ impl NbdOptionReply {
     /// Parses a reply's header.
     ///
     /// # Errors
-    /// It is incomplete, or not a reply.
+    /// The header is incomplete, or is not a reply's.
     pub fn parse(bytes: &[u8]) -> Result<NbdOptionReply, ParseError> {
         let mut cur = Cursor::new(bytes);
         if cur.u64()? != OPTION_REPLY_MAGIC {
@@ -248,7 +249,7 @@ impl NbdOptionReply {
         bytes
     }
 
-    /// Whether it is an error.
+    /// Whether the reply is an error.
     pub fn is_error(&self) -> bool {
         self.kind & reply::ERROR != 0
     }
@@ -270,7 +271,7 @@ pub struct NbdBlockSizes {
 pub enum NbdInfo {
     /// Size in bytes, and [`super::export_flag`].
     Export(u64, u16),
-    /// Its canonical name.
+    /// The export's canonical name.
     Name(String),
     /// A description.
     Description(String),
@@ -284,7 +285,7 @@ impl NbdInfo {
     /// Parses the data of a [`reply::INFO`].
     ///
     /// # Errors
-    /// The data is invalid for its type.
+    /// The data is invalid for this type of information.
     pub fn parse(bytes: &[u8]) -> Result<NbdInfo, ParseError> {
         let mut cur = Cursor::new(bytes);
         let read = match cur.u16()? {
@@ -304,7 +305,8 @@ impl NbdInfo {
                         "preferred block size is not a power of two, or is less than the minimum",
                     ));
                 }
-                // On some servers the maximum payload is below the preferred size; only a single block must fit.
+                // On some servers, the maximum payload is less than the preferred size; it only has to be at least
+                // one block.
                 if payload_max < minimum {
                     return Err(cur.malformed(4, "maximum payload is smaller than a block"));
                 }
@@ -361,7 +363,7 @@ pub fn encode_go(export: &str, wanted: &[u16]) -> Vec<u8> {
 /// Parses the data of GO and INFO.
 ///
 /// # Errors
-/// Lengths do not fit, or the name is not a valid string.
+/// The lengths are inconsistent, or the name is not a valid string.
 pub fn parse_go(bytes: &[u8]) -> Result<(String, Vec<u16>), ParseError> {
     let mut cur = Cursor::new(bytes);
     let export = counted_string(&mut cur)?;
@@ -392,11 +394,11 @@ pub fn encode_meta_query(export: &str, queries: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Parses the data of SET_META_CONTEXT and LIST_META_CONTEXT: the export and the queries. The size of the option's data
-/// bounds the number of queries.
+/// Parses the data of SET_META_CONTEXT and LIST_META_CONTEXT: the export and the queries. The length of the option's
+/// data limits the number of queries.
 ///
 /// # Errors
-/// Lengths do not fit, or a string is invalid.
+/// The lengths are inconsistent, or a string is invalid.
 pub fn parse_meta_query(bytes: &[u8]) -> Result<(String, Vec<String>), ParseError> {
     let mut cur = Cursor::new(bytes);
     let export = counted_string(&mut cur)?;
@@ -417,7 +419,7 @@ pub fn parse_meta_query(bytes: &[u8]) -> Result<(String, Vec<String>), ParseErro
 /// Parses the data of a [`reply::META_CONTEXT`]: id and name.
 ///
 /// # Errors
-/// It is too short, or the name is not a valid string.
+/// The data is too short, or the name is not a valid string.
 pub fn parse_meta_context(bytes: &[u8]) -> Result<(u32, String), ParseError> {
     let mut cur = Cursor::new(bytes);
     let number = cur.u32()?;
@@ -427,7 +429,7 @@ pub fn parse_meta_context(bytes: &[u8]) -> Result<(u32, String), ParseError> {
 /// Parses the data of a [`reply::SERVER`]: name and description of an export.
 ///
 /// # Errors
-/// Lengths do not fit, or a string is invalid.
+/// The lengths are inconsistent, or a string is invalid.
 pub fn parse_server(bytes: &[u8]) -> Result<(String, String), ParseError> {
     let mut cur = Cursor::new(bytes);
     let name = counted_string(&mut cur)?;
@@ -522,7 +524,7 @@ mod tests {
         );
     }
 
-    /// The bytes sent by nbdkit 1.32 ("nbdkit null 1M", read from its socket).
+    /// The bytes that nbdkit 1.32 sends ("nbdkit null 1M", read from its socket).
     #[test]
     fn bytes_sent_by_nbdkit_are_parsed() {
         let greeting = b"NBDMAGICIHAVEOPT\0\x03";

@@ -1,6 +1,6 @@
 //! The transmission phase: requests and replies, in the three header styles. Used by the sessions in `brunt-store`.
 //!
-//! The one rule: a header is parsed without knowing the request; the session checks whether they match.
+//! The one rule: a header is parsed without knowledge of the request; the session checks whether they match.
 
 use super::NbdHeaders;
 use super::STRING_BYTES_MAX;
@@ -12,12 +12,12 @@ const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
 
-/// Size of the longest header in either direction; for replies, this includes the offset of a content chunk.
+/// Size of the longest header in either direction; for replies, this includes the offset in a content chunk.
 pub const HEADER_BYTES_MAX: usize = 32 + 8;
 
 /// Command flags.
 pub mod command_flag {
-    /// Complete only when the data is on stable storage.
+    /// Reply only when the data is on stable storage.
     pub const FUA: u16 = 1;
     /// Don't create a hole.
     pub const NO_HOLE: u16 = 1 << 1;
@@ -51,7 +51,7 @@ pub enum NbdCommand {
     Write,
     /// Disconnects; there is no reply.
     Disconnect,
-    /// Makes completed writes stable.
+    /// Makes completed writes durable.
     Flush,
     /// Discards data.
     Trim,
@@ -103,7 +103,7 @@ pub struct NbdRequest {
     pub flags: u16,
     /// The command.
     pub command: NbdCommand,
-    /// Repeated in the reply.
+    /// Identifies the request; repeated in the reply.
     pub cookie: u64,
     /// Offset in bytes.
     pub offset: u64,
@@ -175,10 +175,10 @@ impl NbdRequest {
             .put(&len.to_be_bytes())
     }
 
-    /// Parses a request and returns it with the length of its header and the number of payload bytes that follow.
+    /// Parses a request; returns it with the length of its header and the number of payload bytes that follow.
     ///
     /// # Errors
-    /// It is incomplete, or not a request in this style.
+    /// The request is incomplete, or is not a request in this style.
     pub fn parse(
         bytes: &[u8],
         headers: NbdHeaders,
@@ -232,16 +232,16 @@ impl NbdRequest {
 /// A reply's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NbdReply {
-    /// The whole reply. Data follows if it replies to a read and the error is 0.
+    /// A complete reply. Data follows if this is the reply to a read and the error is 0.
     Simple {
         /// See [`super::errno`]; 0 means success.
         error: u32,
         /// The request's cookie.
         cookie: u64,
     },
-    /// A part of a reply.
+    /// One part of a reply.
     Chunk {
-        /// Whether this is the last chunk of its request.
+        /// Whether this is the last chunk of the reply to its request.
         done: bool,
         /// The request's cookie.
         cookie: u64,
@@ -252,7 +252,7 @@ pub enum NbdReply {
     },
 }
 
-/// The content of a chunk. Anything after the header is not parsed.
+/// The content of a chunk. Only the header is parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NbdChunk {
     /// Nothing.
@@ -261,35 +261,34 @@ pub enum NbdChunk {
     Data {
         /// The offset of the data in the export.
         offset: u64,
-        /// At least one.
+        /// At least 1.
         len: u32,
     },
-    /// A hole follows, of this many bytes on the wire: [`parse_hole`].
+    /// A hole follows, which takes this many bytes on the wire: [`parse_hole`].
     Hole(u32),
     /// Extents follow: [`parse_block_status`].
     BlockStatus {
-        /// Whether numbers have 64 bits.
+        /// Whether the numbers have 64 bits.
         wide: bool,
-        /// Bytes that follow.
+        /// Number of bytes that follow.
         len: u32,
     },
     /// An error follows: [`parse_error`].
     Error {
         /// Whether an offset follows; `None` for an unknown kind of error.
         offset: Option<bool>,
-        /// Bytes that follow.
+        /// Number of bytes that follow.
         len: u32,
     },
-    /// An unknown type, with this many bytes.
+    /// An unknown type of chunk, with this many bytes.
     Other(u16, u32),
 }
 
 impl NbdReply {
-    /// Parses a reply and returns it with the length of its header; the offset of
-    /// [`NbdChunk::Data`] is part of the header.
+    /// Parses a reply; returns it with the length of its header, which includes the offset of [`NbdChunk::Data`].
     ///
     /// # Errors
-    /// It is incomplete, or not a reply in this style.
+    /// The reply is incomplete, or is not a reply in this style.
     #[inline]
     pub fn parse(bytes: &[u8], headers: NbdHeaders) -> Result<(NbdReply, usize), ParseError> {
         let mut cur = Cursor::new(bytes);
@@ -359,11 +358,11 @@ impl NbdReply {
         ))
     }
 
-    /// Encodes the header as a server sends it, without the content that follows. `offset` is the offset of the chunk's
-    /// request.
+    /// Encodes the header as a server sends it, without the content that follows. `offset` is the offset in the
+    /// chunk's request.
     ///
     /// # Panics
-    /// If a chunk uses simple headers, or a simple reply uses extended ones.
+    /// If a chunk is encoded with simple headers, or a simple reply with extended headers.
     #[inline]
     pub fn encode(&self, headers: NbdHeaders) -> NbdHeaderBytes {
         let out = NbdHeaderBytes::new();
@@ -434,7 +433,7 @@ pub const ERROR_BYTES_MAX: u32 = 4 + 2 + STRING_BYTES_MAX as u32 + 8;
 /// Parses a hole's offset and its non-zero length.
 ///
 /// # Errors
-/// It is incomplete, or its length is zero.
+/// The data is incomplete, or the length is zero.
 pub fn parse_hole(bytes: &[u8]) -> Result<(u64, u32), ParseError> {
     let mut cur = Cursor::new(bytes);
     match (cur.u64()?, cur.u32()?) {
@@ -448,11 +447,11 @@ pub fn encode_hole(offset: u64, len: u32) -> Vec<u8> {
     [offset.to_be_bytes().to_vec(), len.to_be_bytes().to_vec()].concat()
 }
 
-/// Parses an error's number and message, and ignores the rest. Invalid and control
-/// characters in the message are replaced.
+/// Parses an error's number and message; ignores the rest. Invalid and control characters in the message are
+/// replaced.
 ///
 /// # Errors
-/// Lengths do not fit, or the number is zero.
+/// The lengths are inconsistent, or the number is zero.
 pub fn parse_error(bytes: &[u8]) -> Result<(u32, String), ParseError> {
     let mut cur = Cursor::new(bytes);
     let error = cur.u32()?;
@@ -490,7 +489,7 @@ pub struct NbdExtents {
 /// Parses the extents of a chunk.
 ///
 /// # Errors
-/// Lengths do not fit, or there are no extents.
+/// The lengths are inconsistent, or there are no extents.
 pub fn parse_block_status(bytes: &[u8], wide: bool) -> Result<NbdExtents, ParseError> {
     let mut cur = Cursor::new(bytes);
     let context = cur.u32()?;
@@ -516,7 +515,7 @@ pub fn parse_block_status(bytes: &[u8], wide: bool) -> Result<NbdExtents, ParseE
     Ok(NbdExtents { context, extents })
 }
 
-/// Encodes extents, for [`parse_block_status`]. Lengths that exceed 32 bits are clamped.
+/// Encodes extents, for [`parse_block_status`]. Lengths of more than 32 bits are clamped.
 pub fn encode_block_status(status: &NbdExtents, wide: bool) -> Vec<u8> {
     let mut bytes = status.context.to_be_bytes().to_vec();
     if wide {
@@ -578,7 +577,7 @@ mod tests {
         assert!(NbdRequest::parse(&[0; 40], NbdHeaders::Simple).is_err());
     }
 
-    /// In each header style that has the reply.
+    /// Checks every header style in which the reply exists.
     #[test]
     fn replies_survive_a_round_trip_and_truncated_ones_are_incomplete() {
         let chunks = [
@@ -668,7 +667,7 @@ mod tests {
         assert!(parse_block_status(&[0; 12], false).is_err());
     }
 
-    /// Contradictory chunks and headers of another style are malformed.
+    /// Contradictory chunks, and headers of a different style, are malformed.
     #[test]
     fn contradictory_chunks_are_malformed() {
         let structured = |kind: u16, flags: u16, len: u32| {

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// An IPv6 address, or an IPv4 address in mapped form (RFC 4291, 2.5.5.2): a single number to hash and compare.
+/// An IPv6 address, or an IPv4 address in mapped form (RFC 4291, 2.5.5.2), as a single number for hashing and
+/// comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IpAddress(pub u128);
 
@@ -20,7 +21,7 @@ impl IpAddress {
         IpAddress(u128::from_be_bytes(bytes))
     }
 
-    /// The IPv4 address if it is mapped.
+    /// The IPv4 address if this is a mapped one.
     pub fn to_v4(self) -> Option<Ipv4Addr> {
         (self.0 >> 32 == 0xffff).then(|| Ipv4Addr::from(self.0 as u32))
     }

@@ -15,7 +15,7 @@ pub struct Payload<'a> {
     pub wire_len: usize,
 }
 
-/// Identifies the packet that a fragment belongs to.
+/// Identifies the packet to which a fragment belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FragmentKey {
     /// The sender.
@@ -33,7 +33,7 @@ pub struct FragmentKey {
 pub struct Fragment {
     /// The identification that the sender assigned to the packet.
     pub identification: u32,
-    /// Offset in bytes from the start of the packet's payload.
+    /// Offset of the fragment in the packet's payload, in bytes.
     pub offset: u32,
     /// Whether more fragments follow.
     pub more: bool,
@@ -69,7 +69,7 @@ fn v4<'a>(
         return Err(Malformed::new(0, "IPv4 header shorter than 20 bytes").into());
     }
     let total = match usize::from(u16::from_be_bytes([h[2], h[3]])) {
-        // With segmentation offload, the field is zero on the sending host.
+        // With segmentation offload, the field is zero in packets captured on the sending host.
         0 => wire_len,
         total => total,
     };
@@ -110,7 +110,7 @@ fn v6<'a>(
     let mut cur = Cursor::new(bytes);
     cur.skip(4)?;
     let total = match usize::from(cur.u16()?) {
-        // A jumbogram (RFC 2675), or segmentation offload.
+        // A jumbogram (RFC 2675) or segmentation offload.
         0 => wire_len.max(40),
         payload => 40 + payload,
     };
@@ -143,8 +143,8 @@ fn v6<'a>(
     })
 }
 
-/// Skips the extension headers that begin with one of type `protocol`. Returns the payload's protocol and the position
-/// in the fragmented packet.
+/// Skips the extension headers, the first of which has type `protocol`. Returns the payload's protocol and, for a
+/// fragment, its position in the packet.
 #[inline]
 fn skip_extension_headers(
     mut protocol: u8,
@@ -156,7 +156,7 @@ fn skip_extension_headers(
             return Err(cur.malformed(0, "more than 16 IPv6 extension headers"));
         }
         match protocol {
-            // Hop-by-hop, routing, destination options, mobility, HIP, shim6 (in RFC 6564's form).
+            // Hop-by-hop, routing, destination options, mobility, HIP, shim6 (in the form of RFC 6564).
             0 | 43 | 60 | 135 | 139 | 140 => {
                 protocol = cur.u8()?;
                 let len = usize::from(cur.u8()?);
@@ -178,7 +178,7 @@ fn skip_extension_headers(
                     offset: u32::from(word & 0xfff8),
                     more: word & 1 != 0,
                 });
-                // Only the first fragment contains the headers that follow.
+                // Only the first fragment contains the headers after this one.
                 if word & 0xfff8 != 0 {
                     break;
                 }

@@ -5,12 +5,12 @@ use crate::{Cursor, ParseError};
 
 pub(super) const ETHER_TYPE_IPV4: u16 = 0x0800;
 pub(super) const ETHER_TYPE_IPV6: u16 = 0x86dd;
-/// IEEE 802.1Q, 802.1ad, and the two that QinQ used before 802.1ad.
+/// IEEE 802.1Q, 802.1ad, and the two values that QinQ used before 802.1ad.
 const VLAN_TAGS: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 /// Maximum number of consecutive tags; more indicate a bridge loop.
 const VLAN_DEPTH_MAX: usize = 8;
 
-/// Values up to this in the EtherType field are lengths.
+/// Values up to this one in the EtherType field are lengths.
 const LENGTH_MAX: u16 = 1500;
 /// SNAP's service access points, unnumbered information, and the organization code that precedes an EtherType.
 const LLC_SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
@@ -44,8 +44,7 @@ pub(super) fn parse(link: LinkType, bytes: &[u8]) -> Result<Link<'_>, ParseError
             if cur.rest().starts_with(&PPP_IN_HDLC) {
                 cur.skip(PPP_IN_HDLC.len())?;
             }
-            // RFC 1332 and RFC 5072; other PPP protocols have no EtherType and are classified by their IP version
-            // nibble.
+            // RFC 1332 and RFC 5072. Other PPP protocols have no EtherType and are reported as EtherType 0.
             found.ether_type = match cur.u16()? {
                 0x0021 => ETHER_TYPE_IPV4,
                 0x0057 => ETHER_TYPE_IPV6,
@@ -72,7 +71,7 @@ pub(super) fn parse(link: LinkType, bytes: &[u8]) -> Result<Link<'_>, ParseError
     tags(cur, found)
 }
 
-/// An IEEE 802.3 frame has a length in place of the EtherType; with SNAP, the EtherType follows the LLC header (RFC
+/// An IEEE 802.3 frame has a length instead of the EtherType; with SNAP, the EtherType follows the LLC header (RFC
 /// 1042).
 #[inline]
 fn snap<'a>(cur: &mut Cursor<'a>, found: &mut Link<'a>) -> Result<(), ParseError> {

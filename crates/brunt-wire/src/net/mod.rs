@@ -1,7 +1,7 @@
-//! Parses frames down to TCP segments and UDP datagrams: Ethernet with VLAN tags, Linux cooked captures, IPv4 and IPv6,
-//! and tunnels around them. The capture pipeline calls it for every packet, so it makes a single pass without
-//! allocation. The one rule: lengths come from the headers on the wire, so data cut off by the snap length counts as
-//! missing and does not shorten a packet.
+//! Parses frames down to TCP segments and UDP datagrams: Ethernet with VLAN tags, Linux cooked captures, IPv4 and
+//! IPv6, and tunnels around them. The capture pipeline calls it for every packet, so it makes a single pass and
+//! doesn't allocate. The one rule: lengths come from the headers on the wire, so data cut off by the snap length
+//! counts as missing and does not shorten a packet.
 
 mod address;
 mod ip;
@@ -41,11 +41,11 @@ pub struct IpPacket<'a> {
     pub protocol: u8,
     /// The transport's header and payload, as captured.
     pub payload: Payload<'a>,
-    /// Set for a fragment, which must be reassembled first.
+    /// Set for a fragment, which has to be reassembled first.
     pub fragment: Option<Fragment>,
 }
 
-/// The content of a frame.
+/// The contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// An IP packet.
@@ -54,7 +54,7 @@ pub enum Frame<'a> {
     Other {
         /// The protocol.
         next: NextHeader,
-        /// Its payload, as captured.
+        /// The payload of that protocol, as captured.
         payload: Payload<'a>,
     },
 }
@@ -62,7 +62,7 @@ pub enum Frame<'a> {
 /// Parses a frame down to its IP payload. `wire_len` is the frame's length on the wire.
 ///
 /// # Errors
-/// Headers truncated by the snap length, or inconsistent headers.
+/// The headers are truncated by the snap length, or inconsistent.
 #[inline]
 pub fn parse_frame(link: LinkType, bytes: &[u8], wire_len: u32) -> Result<Frame<'_>, ParseError> {
     if let LinkType::Other(number) = link {
@@ -93,7 +93,7 @@ fn frame_of<'a>(
         link::ETHER_TYPE_IPV4 | link::ETHER_TYPE_IPV6 => {
             ip::parse(payload.bytes, payload.wire_len, found.macs, found.vlan).map(Frame::Ip)
         }
-        // Values up to 1,500 are the frame's length; 1,536 is the first EtherType.
+        // Values up to 1,500 are the frame's length, and EtherTypes start at 1,536.
         1..0x600 => Ok(Frame::Other {
             next: NextHeader::Llc,
             payload,
@@ -121,8 +121,8 @@ pub struct PlainTcp<'a> {
 /// Ethernet header plus IPv4 header without options.
 const PLAIN_HEADERS_BYTES: usize = 14 + 20;
 
-/// Fast path for TCP in IPv4 without options or fragments, in untagged Ethernet. Returns the same result as
-/// [`parse_frame`] and [`parse_transport`], or `None` for other packets, which those two handle.
+/// Fast path for TCP in unfragmented IPv4 without options, in untagged Ethernet. Returns the same result as
+/// [`parse_frame`] and [`parse_transport`], or `None` for all other packets.
 // Always inlined, so the fields never leave the registers.
 #[inline(always)]
 pub fn parse_plain_tcp(link: LinkType, bytes: &[u8]) -> Option<PlainTcp<'_>> {

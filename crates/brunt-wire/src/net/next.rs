@@ -1,5 +1,5 @@
-//! Identifies the next protocol in a packet when it is not parsed. The capture pipeline uses it to count skipped
-//! packets, and reports use it to name them. The one rule: the printed form can be parsed back.
+//! Identifies the next protocol in a packet if it is not parsed. The capture pipeline uses it to count skipped
+//! packets, and reports to name their protocols. The one rule: the printed form can be parsed back.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::Malformed;
 pub enum NextHeader {
     /// In an Ethernet frame, or in a tunnel that uses EtherTypes.
     EtherType(u16),
-    /// In an IEEE 802.3 frame with a length in place of an EtherType (for example spanning tree).
+    /// In an IEEE 802.3 frame, with a length instead of an EtherType (for example, spanning tree).
     Llc,
     /// In PPP.
     Ppp(u16),

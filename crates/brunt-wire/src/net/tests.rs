@@ -64,7 +64,7 @@ fn every_link_header_yields_the_same_segment() {
     check(LinkType::Ethernet, &padded, None);
 }
 
-/// Bytes cut off by a snap length are reported as missing, and no cut panics.
+/// Bytes cut off by a snap length are reported as missing, and truncation at any byte never causes a panic.
 #[test]
 fn a_frame_cut_anywhere_never_panics() {
     let frame = mount_null_frame();
@@ -91,7 +91,8 @@ fn a_frame_cut_anywhere_never_panics() {
     }
 }
 
-/// With any byte changed and any cut, the fast path gives the same result as the general one, or declines the packet.
+/// With any byte changed and any truncation, the fast path gives the same result as the general one, or declines the
+/// packet.
 #[test]
 fn the_fast_path_matches_the_general_one() {
     let frame = mount_null_frame();
@@ -167,7 +168,7 @@ fn ipv6_extension_headers_and_fragments_are_parsed() {
     };
     check("1100 0001 00000007", "2c", fragment(0, true), 12);
     check("1100 0010 00000007", "2c", fragment(16, false), 12);
-    // A packet in a single fragment is not fragmented.
+    // A packet with a fragment header but only one fragment is not fragmented.
     check("1100 0000 00000007", "2c", None, 12);
 }
 

@@ -1,5 +1,5 @@
-//! TCP (RFC 9293) and UDP (RFC 768) headers. Checksums are not verified: checksum offload leaves
-//! them empty on the sending host, and switches drop damaged frames.
+//! TCP (RFC 9293) and UDP (RFC 768) headers. Checksums are not verified: with checksum offload, they are missing on
+//! the sending host, and switches drop damaged frames.
 
 use super::{PROTOCOL_TCP, PROTOCOL_UDP, Payload};
 use crate::{Malformed, ParseError};
@@ -69,7 +69,7 @@ pub enum IpPayload<'a> {
 /// Parses the header of a complete IP payload (unfragmented or reassembled).
 ///
 /// # Errors
-/// A truncated or inconsistent header.
+/// The header is truncated or inconsistent.
 #[inline]
 pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<IpPayload<'_>, ParseError> {
     let bytes = payload.bytes;
@@ -80,7 +80,7 @@ pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<IpPayload<'
                 return Err(ParseError::Incomplete(8));
             };
             let len = usize::from(u16::from_be_bytes([h[4], h[5]]));
-            // Zero means that the length exceeds the field (RFC 2675).
+            // Zero means that the length doesn't fit in the field (RFC 2675).
             let len = if len == 0 { payload.wire_len } else { len };
             if len < 8 || len > payload.wire_len {
                 return Err(Malformed::new(

@@ -1,6 +1,6 @@
-//! Removes tunnel headers, which mirror ports, overlay networks and access networks add to traffic. The capture
-//! pipeline and its router call it for everything except plain TCP. The one rule: a call removes a single layer, and
-//! the caller limits the number of layers ([`TUNNELS_MAX`]), so the work per packet is bounded.
+//! Removes the tunnel headers that mirror ports, overlay networks and access networks add to packets. The capture
+//! pipeline and its router call it for all packets except plain TCP. The one rule: each call removes a single layer,
+//! and the caller limits the number of layers ([`TUNNELS_MAX`]), so the work per packet is bounded.
 
 use super::link::{self, ETHER_TYPE_IPV4, ETHER_TYPE_IPV6};
 use super::{Frame, NextHeader, Payload, frame_of};
@@ -16,7 +16,7 @@ const ETHER_TYPE_MPLS: [u16; 2] = [0x8847, 0x8848];
 const ETHER_TYPE_PPPOE_SESSION: u16 = 0x8864;
 const ETHER_TYPE_PPP: u16 = 0x880b;
 const ETHER_TYPE_ARP: u16 = 0x0806;
-/// GRE protocol types for mirrored frames: types I and II, and III.
+/// GRE protocol types for mirrored frames: one for types I and II, one for type III.
 const ETHER_TYPE_ERSPAN: u16 = 0x88be;
 const ETHER_TYPE_ERSPAN_III: u16 = 0x22eb;
 
@@ -26,7 +26,7 @@ const IPV6_IN_IP: u8 = 41;
 const GRE: u8 = 47;
 const MPLS_IN_IP: u8 = 137;
 
-/// VXLAN's port, and the one that Linux used before it was assigned.
+/// VXLAN's port, and the port that Linux used before that was assigned.
 const VXLAN_PORTS: [u16; 2] = [4789, 8472];
 const GENEVE_PORT: u16 = 6081;
 /// MPLS in UDP (RFC 7510).
@@ -59,7 +59,7 @@ pub enum Tunnel {
 }
 
 impl Tunnel {
-    /// Its name for display.
+    /// The tunnel's name for display.
     pub const fn name(self) -> &'static str {
         match self {
             Tunnel::Vxlan => "VXLAN",
@@ -133,7 +133,7 @@ fn inner<'a>(
 /// Removes MPLS labels or a PPPoE header; `None` if the frame has neither.
 ///
 /// # Errors
-/// A truncated or inconsistent header.
+/// The header is truncated or inconsistent.
 pub fn open_frame(
     next: NextHeader,
     payload: Payload<'_>,
@@ -147,11 +147,11 @@ pub fn open_frame(
     }
 }
 
-/// Removes a tunnel that directly follows an IP header (GRE with everything it carries, IP, MPLS); `None` if the
-/// protocol is not a tunnel. The payload must be complete, not a fragment.
+/// Removes a tunnel that directly follows an IP header (GRE and what it carries, IP, MPLS); `None` if the protocol is
+/// not a tunnel. The payload must be complete, not a fragment.
 ///
 /// # Errors
-/// A truncated or inconsistent header.
+/// The header is truncated or inconsistent.
 pub fn open_ip(
     protocol: u8,
     payload: Payload<'_>,
@@ -165,8 +165,8 @@ pub fn open_ip(
     }
 }
 
-/// Removes VXLAN, GENEVE or MPLS in a datagram to `port`; `None` if there is none, because other
-/// applications may use these ports.
+/// Removes VXLAN, GENEVE or MPLS from a datagram to `port`; `None` if the datagram contains none of them, because
+/// other applications may use these ports.
 pub fn open_udp(port: u16, payload: Payload<'_>) -> Option<TunnelPayload<'_>> {
     match port {
         GENEVE_PORT => geneve(payload).ok().flatten(),
@@ -180,7 +180,7 @@ fn vxlan(payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> 
     let Some(h) = payload.bytes.first_chunk::<8>() else {
         return Err(ParseError::Incomplete(8));
     };
-    // The flag for a valid network identifier. Other flags belong to extensions that keep the layout.
+    // The flag for a valid network identifier. Other flags belong to extensions with the same layout.
     if h[0] & 0x08 == 0 {
         return Ok(None);
     }
@@ -191,7 +191,7 @@ fn geneve(payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError>
     let Some(h) = payload.bytes.first_chunk::<8>() else {
         return Err(ParseError::Incomplete(8));
     };
-    // Version 0; the options' length is in 4-byte units.
+    // The version must be 0; the length of the options is in 4-byte units.
     if h[0] >> 6 != 0 {
         return Ok(None);
     }
@@ -320,10 +320,10 @@ fn mpls(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     inner(Tunnel::Mpls, ether_type, rest, header_len)
 }
 
-/// Guesses the content below MPLS labels, which do not identify it: its EtherType, and the length of the control word
-/// before it. IP packets begin with their version, control words with zero, channels with one (RFC 4928), and frames
-/// with any MAC address. Content that looks like a frame is treated as one, unless stronger evidence suggests
-/// otherwise.
+/// Guesses the content below MPLS labels, which do not identify it; returns its EtherType and the length of the
+/// control word before it. IP packets begin with their version, control words with zero, associated channels with one
+/// (RFC 4928), and frames with any MAC address. Content that looks like a frame is treated as a frame, unless there
+/// is stronger evidence for something else.
 fn below_labels(payload: Payload<'_>) -> Result<(u16, usize), ParseError> {
     let bytes = payload.bytes;
     let frame = is_ethernet(bytes);
@@ -350,7 +350,7 @@ fn is_ipv4(bytes: &[u8]) -> bool {
     header.len() >= 20 && (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
-/// Whether this is a frame that carries a known protocol.
+/// Whether this is an Ethernet frame that carries a known protocol.
 fn is_ethernet(bytes: &[u8]) -> bool {
     let Ok(found) = link::parse(LinkType::Ethernet, bytes) else {
         return false;
@@ -371,7 +371,7 @@ fn is_ethernet(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// The content below labels is recognized by its first bytes, whatever the frame's destination MAC address.
+    /// Content below labels is recognized by its first bytes, whatever the frame's destination MAC address.
     #[test]
     fn content_below_labels_is_recognized() {
         let frame = |first: u8, ether_type: u16, rest: &[u8]| {

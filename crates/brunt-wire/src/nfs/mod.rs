@@ -1,5 +1,6 @@
-//! Bodies of NFS and MOUNT messages. The capture pipeline calls it after parsing the RPC header. The one rule: views
-//! borrow from the message; nothing is copied, and file data may be missing from the message.
+//! Bodies of NFS and MOUNT messages. Called after the RPC header was parsed, by the capture pipeline, NFS client and
+//! NFS server. The one rule: views borrow from the message and nothing is copied; file data may be missing from the
+//! message.
 
 pub mod mount;
 pub mod v3;
@@ -15,9 +16,9 @@ pub struct FileHandle<'a>(pub &'a [u8]);
 pub const FILE_HANDLE_V3_BYTES_MAX: u32 = 64;
 /// Maximum length of a name on all current servers; the RFC sets no limit.
 pub const NAME_BYTES_MAX: u32 = 1024;
-/// Maximum length of paths of symbolic links and exports (Linux `PATH_MAX`).
+/// Maximum length of the paths of symbolic links and exports (Linux `PATH_MAX`).
 pub const PATH_BYTES_MAX: u32 = 4096;
-/// Maximum data of one READ or WRITE: Linux and known servers allow at most 1 MiB, some 8 MiB.
+/// Maximum data of one READ or WRITE: Linux and most servers allow at most 1 MiB, some allow 8 MiB.
 pub const DATA_BYTES_MAX: u32 = 16 << 20;
 
 #[inline]

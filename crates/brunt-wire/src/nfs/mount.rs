@@ -1,5 +1,5 @@
-//! MOUNT version 3 (RFC 1813, appendix I). It gives a client the handle of an export's root, and
-//! shows an observer the path that the handle belongs to.
+//! MOUNT version 3 (RFC 1813, appendix I). It gives a client the handle of an export's root, and shows an observer
+//! which path the handle belongs to.
 
 use super::{FILE_HANDLE_V3_BYTES_MAX, FileHandle};
 use crate::rpc::AuthFlavor;
@@ -35,7 +35,7 @@ pub enum Results<'a> {
 /// Parses the arguments of procedure number `procedure`.
 ///
 /// # Errors
-/// Truncated or malformed.
+/// The arguments are truncated or malformed.
 pub fn parse_args<'a>(procedure: u32, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     let mut path = || cur.opaque(MOUNT_PATH_BYTES_MAX, "mount path longer than 1024 bytes");
     Ok(match procedure {
@@ -48,7 +48,7 @@ pub fn parse_args<'a>(procedure: u32, cur: &mut Cursor<'a>) -> Result<Args<'a>, 
 /// Parses the results of procedure number `procedure`.
 ///
 /// # Errors
-/// Truncated or malformed.
+/// The results are truncated or malformed.
 pub fn parse_results<'a>(procedure: u32, cur: &mut Cursor<'a>) -> Result<Results<'a>, ParseError> {
     if procedure != 1 {
         return Ok(Results::Empty);
@@ -72,7 +72,7 @@ impl Args<'_> {
 }
 
 impl Results<'_> {
-    /// Appends the results to `out`. A mounted export offers AUTH_SYS.
+    /// Appends the results to `out`. For a mounted export, the results offer AUTH_SYS.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut out = XdrWriter::new(out);
         match self {

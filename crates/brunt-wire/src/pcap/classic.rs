@@ -1,7 +1,7 @@
 //! The classic pcap file: a 24-byte header, then 16 bytes before each packet (draft-ietf-opsawg-pcap). Used by
-//! [`super::PacketFile`] only. Some programs wrote longer packet headers, some of them with the same magic number;
+//! [`super::PacketFile`] only. Some programs wrote longer packet headers, partly with the same magic number;
 //! Wireshark's `wiretap/libpcap.c` lists them. The one rule: if the second packet shows that a file's headers are
-//! longer, the file is either read correctly or rejected with the variant's name, never misread.
+//! longer, the file is read correctly or rejected with the variant's name, but never misread.
 
 use super::{CapturedPacket, LinkType, PACKET_BYTES_MAX, PacketStep, u16_at, u32_at};
 use crate::Malformed;
@@ -10,14 +10,14 @@ pub(super) const FILE_HEADER_BYTES: usize = 24;
 const VERSION_MAJOR: u16 = 2;
 const PACKET_HEADER_BYTES: usize = 16;
 /// The upper half of the field contains flags, such as the length of a frame check sequence after each packet
-/// (draft-ietf-opsawg-pcap, 4), which IP's own length excludes.
+/// (draft-ietf-opsawg-pcap, 4), which is not included in IP's own length.
 const LINK_TYPE_MASK: u32 = 0xffff;
 
-/// Extra bytes in a packet header of the modified format (0xa1b2cd34): interface, protocol, kind. Its first revision
-/// also had the CPU numbers.
+/// Extra bytes in each packet header of the modified format (0xa1b2cd34): interface, protocol, kind. Its first
+/// revision also contained the CPU number.
 const MODIFIED_EXTRA: usize = 8;
 const MODIFIED_FIRST_EXTRA: usize = 12;
-/// Unsupported variants with the usual magic number: extra header bytes, and the error message.
+/// Unsupported variants with the usual magic number: number of extra header bytes, and the error message.
 const REFUSED: [(usize, &str); 2] = [
     (
         4,
@@ -37,13 +37,13 @@ pub(super) struct Classic {
     /// Nanoseconds per unit of the second time field.
     fraction_ns: u64,
     link: LinkType,
-    /// Bytes between a packet's header and its data.
+    /// Extra bytes between a packet's header and its data.
     extra: usize,
-    /// Whether the header length still has to be verified with the second packet, and the seconds field of the first
-    /// one.
+    /// Whether the header length still has to be verified by means of the second packet, and the seconds field of the
+    /// first packet.
     unsettled: bool,
     first_seconds: u32,
-    /// Bytes of the file consumed so far, for positions in errors.
+    /// Bytes of the file consumed so far, for the positions in errors.
     at: usize,
 }
 
@@ -110,12 +110,12 @@ impl Classic {
         ))
     }
 
-    /// Verifies the header length at the first packet, or at the second one if the buffer ended too early.
+    /// Verifies the header length at the first packet or, if the buffer ended too early, at the second one.
     #[cold]
     fn inspect(&mut self, buffer: &[u8]) -> Result<(), Malformed> {
         if self.at > FILE_HEADER_BYTES {
-            // The first packet's data was read too early by the extra bytes, so the second header comes too late by the
-            // same number.
+            // With extra header bytes, the first packet's data began too early by their number, and the second header
+            // comes later by the same number.
             self.unsettled = false;
             return self.judge(buffer);
         }
@@ -149,7 +149,7 @@ impl Classic {
         }
     }
 
-    /// Whether this is a plausible packet header; `None` if there are too few bytes to tell.
+    /// Whether this is a plausible packet header; `None` if there are too few bytes to decide.
     fn is_header(&self, bytes: Option<&[u8]>) -> Option<bool> {
         let header = bytes?.first_chunk::<PACKET_HEADER_BYTES>()?;
         let field = |at| u32_at(header, at, self.big_endian);

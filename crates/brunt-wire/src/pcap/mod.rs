@@ -1,6 +1,6 @@
 //! Packet files: classic pcap and pcapng in either byte order, and snoop, parsed one packet at a time from a buffer
-//! that the caller fills. Called by the capture pipeline's file source. The one rule: keep no reference to the buffer;
-//! a step that needs more bytes returns how many.
+//! that the caller fills. Called by the capture pipeline's file source. The one rule: no reference to the buffer is
+//! kept; a step that needs more bytes returns how many.
 
 mod classic;
 mod ng;
@@ -10,7 +10,7 @@ use crate::Malformed;
 
 /// Maximum length of a packet. The kernel's "big TCP" creates frames of up to 512 KiB.
 pub const PACKET_BYTES_MAX: u32 = 1 << 20;
-/// Maximum length of a pcapng block; longer ones (embedded keys, statistics) do not occur.
+/// Maximum length of a pcapng block; longer blocks (embedded keys, statistics) do not occur in practice.
 pub const BLOCK_BYTES_MAX: u32 = 16 << 20;
 /// Maximum number of interfaces in one pcapng section.
 pub const INTERFACES_MAX: usize = 4096;
@@ -39,7 +39,7 @@ impl LinkType {
         match number {
             0 | 108 => LinkType::Null,
             1 => LinkType::Ethernet,
-            // Some systems write 12 and 14 for DLT_RAW.
+            // Some systems write 12 or 14 for DLT_RAW.
             12 | 14 | 101 | 228 | 229 => LinkType::Raw,
             9 | 50 => LinkType::Ppp,
             113 => LinkType::LinuxSll,
@@ -67,9 +67,9 @@ impl LinkType {
 pub struct CapturedPacket<'a> {
     /// The capture time in nanoseconds since 1970; zero if the file does not contain it.
     pub time_ns: u64,
-    /// Its length on the wire; `bytes` is shorter if the snap length truncated it.
+    /// Length on the wire; `bytes` is shorter if the snap length truncated the packet.
     pub wire_len: u32,
-    /// The interface it was captured on.
+    /// The interface on which the packet was captured.
     pub interface: u32,
     /// The link-layer type.
     pub link: LinkType,
@@ -80,9 +80,9 @@ pub struct CapturedPacket<'a> {
 /// The item that [`PacketFile::next`] found at the start of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketStep<'a> {
-    /// A packet; afterwards, drop this many bytes from the buffer.
+    /// A packet; afterwards, this many bytes have to be dropped from the buffer.
     Packet(usize, CapturedPacket<'a>),
-    /// Not a packet; drop this many bytes.
+    /// Something other than a packet; this many bytes have to be dropped from the buffer.
     Skip(usize),
     /// The buffer must contain at least this many bytes.
     Incomplete(usize),
@@ -117,7 +117,7 @@ impl PacketFile {
     /// Parses the next item at the start of `buffer`.
     ///
     /// # Errors
-    /// The file is not a packet file, or it is damaged here and nothing after this position can be trusted.
+    /// The file is not a packet file, or it is damaged at this position and nothing after it can be trusted.
     #[inline]
     pub fn next<'a>(&mut self, buffer: &'a [u8]) -> Result<PacketStep<'a>, Malformed> {
         match &mut self.format {

@@ -22,7 +22,7 @@ const OPTION_TSOFFSET: u16 = 14;
 struct Interface {
     link: LinkType,
     snap_len: u32,
-    /// One time unit is `10^-resolution` s, or `2^-(resolution & 0x7f)` s with the top bit set.
+    /// The unit of time is `10^-resolution` s or, if the top bit is set, `2^-(resolution & 0x7f)` s.
     resolution: u8,
     offset_s: i64,
 }
@@ -41,7 +41,8 @@ impl Ng {
             return Ok(PacketStep::Incomplete(12));
         }
         let mut kind = u32_at(buffer, 0, self.big_endian);
-        // The type of the section header is the same in both byte orders; its magic number determines the order.
+        // The type number of a section header is the same in both byte orders; the magic number in it determines the
+        // order.
         if u32_at(buffer, 0, true) == SECTION_HEADER_BLOCK {
             kind = SECTION_HEADER_BLOCK;
             self.big_endian = match u32_at(buffer, 8, false) {
@@ -74,7 +75,7 @@ impl Ng {
             PACKET_BLOCK => self.packet(body, true, start)?,
             SIMPLE_PACKET_BLOCK => self.simple_packet(body, start)?,
             SECTION_HEADER_BLOCK => {
-                // In a later version, blocks may have other meanings.
+                // In another version, blocks may have other meanings.
                 if body.len() < 16 || u16_at(body, 4, self.big_endian) != VERSION_MAJOR {
                     return Err(Malformed::new(start + 12, "pcapng version is not 1"));
                 }
@@ -150,7 +151,7 @@ impl Ng {
             return Err(Malformed::new(start, "packet block truncated"));
         }
         let field = |at| u32_at(body, at, self.big_endian);
-        // The obsolete block has a 16-bit interface and a 16-bit drop count in place of this one's 32-bit interface.
+        // The obsolete block has a 16-bit interface and a 16-bit drop count where this one has a 32-bit interface.
         let index = if obsolete {
             u32::from(u16_at(body, 0, self.big_endian))
         } else {

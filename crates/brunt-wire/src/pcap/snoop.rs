@@ -7,7 +7,7 @@ use crate::Malformed;
 pub(super) const MAGIC: [u8; 8] = *b"snoop\0\0\0";
 pub(super) const FILE_HEADER_BYTES: usize = 16;
 const PACKET_HEADER_BYTES: usize = 24;
-/// Maximum padding of a record; it only aligns the next record.
+/// Maximum padding of a record; padding only aligns the next record.
 const PAD_BYTES_MAX: u32 = 4096;
 
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ impl Snoop {
             return Err(Malformed::new(8, "snoop version is not 2"));
         }
         let link = match u32_at(header, 12, true) {
-            // IEEE 802.3, and Ethernet.
+            // Link types for IEEE 802.3 and for Ethernet.
             0 | 4 => LinkType::Ethernet,
             _ => {
                 return Err(Malformed::new(

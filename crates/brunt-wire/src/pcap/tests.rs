@@ -3,7 +3,7 @@ use super::*;
 /// A packet's time, length on the wire, link type and bytes.
 type Seen = (u64, u32, LinkType, Vec<u8>);
 
-/// Walks a whole file like a reader; returns the packets and how the walk ended.
+/// Walks through a whole file like a reader; returns the packets and how the walk ended.
 fn walk(file: &[u8]) -> (Vec<Seen>, Result<usize, Malformed>) {
     let mut state = PacketFile::new();
     let mut packets = Vec::new();
@@ -93,8 +93,8 @@ fn with_longer_headers(big: bool, magic: u32, extra: usize) -> Vec<u8> {
     file
 }
 
-/// Both revisions of the modified format are read. Variants with the usual magic number are rejected by name, before a
-/// packet is misread or, if the buffer held only one packet, right after it.
+/// Both revisions of the modified format are read. Variants with the usual magic number are rejected by name, before
+/// a packet is misread or, if the buffer contained only one packet, right after it.
 #[test]
 fn longer_headers_are_parsed_or_rejected_by_name() {
     for big in [false, true] {
@@ -126,7 +126,7 @@ fn longer_headers_are_parsed_or_rejected_by_name() {
                     .contains(name)
             );
         }
-        // Implausible times are no reason to reject a file.
+        // An implausible time alone doesn't cause a file to be rejected.
         let mut file = with_longer_headers(big, 0xa1b2_c3d4, 0);
         file[24 + 76..][..8].copy_from_slice(&[0xff; 8]);
         assert_eq!(walk(&file).0.len(), 3);
@@ -238,7 +238,7 @@ fn impossible_times_are_clamped() {
     check(6, 0, 18_446_744_073_204_277_451, LAST);
 }
 
-/// A file cut at any byte yields the packets before the cut and asks for more.
+/// A file truncated at any byte yields the packets before that byte and asks for more.
 #[test]
 fn a_truncated_capture_keeps_its_first_packets() {
     let modified = with_longer_headers(true, 0xa1b2_cd34, 12);

@@ -1,4 +1,4 @@
-//! Encodes headers: those that a client sends, and those of server replies in tests.
+//! Encodes headers: those that a client sends, and those of server replies.
 //!
 //! The rule: `parse(encode(x)) == x`.
 
@@ -56,7 +56,8 @@ impl SysCredentials<'_> {
     /// Appends the body of an AUTH_SYS credential to `out`.
     ///
     /// # Panics
-    /// If the machine's name is longer than [`MACHINE_NAME_BYTES_MAX`], or there are more than [`GROUPS_MAX`] groups.
+    /// If the machine name is longer than [`MACHINE_NAME_BYTES_MAX`], there are more than [`GROUPS_MAX`] groups, or
+    /// `groups` is not whole words.
     pub fn encode(&self, stamp: u32, out: &mut Vec<u8>) {
         assert!(
             self.machine_name.len() <= MACHINE_NAME_BYTES_MAX as usize

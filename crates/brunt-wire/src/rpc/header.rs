@@ -17,7 +17,7 @@ pub const GROUPS_MAX: u32 = 16;
 pub struct RecordMark {
     /// Length in bytes of the fragment that follows.
     pub len: u32,
-    /// Whether it is the record's last fragment.
+    /// Whether this is the record's last fragment.
     pub last: bool,
 }
 
@@ -56,7 +56,7 @@ pub enum AuthFlavor {
     Sys,
     /// AUTH_SHORT.
     Short,
-    /// RPCSEC_GSS (RFC 2203): Kerberos, mostly.
+    /// RPCSEC_GSS (RFC 2203), usually Kerberos.
     Gss,
     /// RPC_AUTH_TLS (RFC 9289).
     Tls,
@@ -105,27 +105,27 @@ impl AuthFlavor {
 pub struct OpaqueAuth<'a> {
     /// The flavor of the body.
     pub flavor: AuthFlavor,
-    /// At most 400 bytes.
+    /// The body, of at most 400 bytes.
     pub body: &'a [u8],
 }
 
 /// The caller's identity in AUTH_SYS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SysCredentials<'a> {
-    /// The caller's host name, as stated by the caller.
+    /// The caller's host name, as claimed by the caller.
     pub machine_name: &'a [u8],
     /// The effective user.
     pub uid: u32,
     /// The effective group.
     pub gid: u32,
-    /// Additional groups, as big-endian words.
+    /// Supplementary groups, as big-endian words.
     pub groups: &'a [u8],
 }
 
 /// The header of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RpcCall<'a> {
-    /// Matches the reply's xid.
+    /// The transaction id, which the reply repeats.
     pub xid: Xid,
     /// The program called: [`super::PROGRAM_NFS`], ...
     pub program: u32,
@@ -141,7 +141,8 @@ pub struct RpcCall<'a> {
     pub body_at: usize,
 }
 
-/// A call's header without its bytes. Kept with a copy of the message so that the header need not be parsed again.
+/// The layout of a call's header, without its bytes. Kept with a copy of the message, so that the header need not be
+/// parsed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallLayout {
     xid: Xid,
@@ -154,8 +155,8 @@ pub struct CallLayout {
 }
 
 impl RpcCall<'_> {
-    /// Whether a message of `message_len` bytes that parses as this call is likely to be one: NTP and CAPWAP packets
-    /// may begin with the same words.
+    /// Whether a message of `message_len` bytes that parses as this call is likely to be a call: NTP and CAPWAP
+    /// packets may begin with the same words.
     pub fn is_credible(&self, message_len: usize) -> bool {
         // By convention, procedure 0 takes no arguments (RFC 5531, 12.1); only RPCSEC_GSS sends tokens with it
         // (RFC 2203, 5.2.2).
@@ -165,7 +166,7 @@ impl RpcCall<'_> {
             && (takes_arguments || message_len <= self.body_at)
     }
 
-    /// The positions of all parts. A header has at most 40 bytes and two bodies of 400 bytes, so 16 bits are enough.
+    /// The layout of the header. A header has at most 40 bytes and two bodies of 400 bytes, so 16 bits are enough.
     #[inline]
     pub fn layout(&self) -> CallLayout {
         CallLayout {
@@ -184,7 +185,7 @@ impl RpcCall<'_> {
 }
 
 impl CallLayout {
-    /// Restores the header from a copy of the message that it was parsed from; `None` if the copy is too short.
+    /// Restores the header from a copy of the message from which it was parsed; `None` if the copy is too short.
     #[inline]
     pub fn of<'a>(&self, message: &'a [u8]) -> Option<RpcCall<'a>> {
         let [credentials_len, verifier_len] = self.lens.map(usize::from);
@@ -232,7 +233,7 @@ pub struct RpcReply<'a> {
     pub xid: Xid,
     /// The outcome.
     pub status: ReplyStatus,
-    /// The server's verifier; none if the message was denied.
+    /// The server's verifier; `None` if the message was denied.
     pub verifier: Option<OpaqueAuth<'a>>,
     /// Offset of the results in bytes from the start of the message.
     pub body_at: usize,
@@ -250,7 +251,7 @@ pub enum RpcMessage<'a> {
 /// Parses the header at the start of a message (after the record mark).
 ///
 /// # Errors
-/// Truncated, or not RPC.
+/// The message is truncated, or is not RPC.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<RpcMessage<'_>, ParseError> {
     if let Some(call) = plain_call(bytes) {
@@ -270,7 +271,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The opaque at `at`: its body, and the offset after its padding.
+/// The opaque at `at`; returns its body, and the offset after its padding.
 #[inline(always)]
 fn whole_auth(bytes: &[u8], flavor: u32, len: u32, at: usize) -> Option<(OpaqueAuth<'_>, usize)> {
     if len > AUTH_BYTES_MAX {
@@ -286,9 +287,10 @@ fn whole_auth(bytes: &[u8], flavor: u32, len: u32, at: usize) -> Option<(OpaqueA
     ))
 }
 
-/// Fast path for a complete and ordinary call (almost all are): one bounds check per part of the header instead of one
-/// per word. Anything else is left to [`parse`], which reports errors.
-// Always inlined, like `plain_reply`, so the parts never leave the registers; copying them would wait for each store.
+/// Fast path for a complete and ordinary call, as almost all are: one bounds check per part of the header instead of
+/// one per word. All others are left to [`parse`], which reports errors.
+// Always inlined, like `plain_reply`, so that the parts never leave the registers; copying them would have to wait
+// for each store.
 #[inline(always)]
 pub fn plain_call(bytes: &[u8]) -> Option<RpcCall<'_>> {
     let fixed = bytes.first_chunk::<CREDENTIALS_AT>()?;
@@ -309,7 +311,7 @@ pub fn plain_call(bytes: &[u8]) -> Option<RpcCall<'_>> {
     })
 }
 
-/// The same for the header of an accepted, successful reply.
+/// Fast path for the header of an accepted, successful reply; `None` leaves the reply to [`parse`].
 #[inline(always)]
 pub fn plain_reply(bytes: &[u8]) -> Option<RpcReply<'_>> {
     let fixed = bytes.first_chunk::<20>()?;

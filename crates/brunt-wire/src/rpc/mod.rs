@@ -1,6 +1,6 @@
-//! ONC RPC version 2 (RFC 5531): record marks, call and reply headers, AUTH_SYS credentials; and the port mapper.
-//! Called by the capture pipeline and the NFS client. The one rule: a header can be parsed from a prefix of its
-//! message, so an incomplete message can be recognized.
+//! ONC RPC version 2 (RFC 5531): record marks, call and reply headers, AUTH_SYS credentials, and the port mapper.
+//! Called by the capture pipeline, NFS client and NFS server. The one rule: a header can be parsed from the beginning
+//! of its message, so an incomplete message can be recognized.
 
 mod encode;
 mod header;

@@ -1,5 +1,5 @@
 //! The port mapper, version 2 (RFC 1833, 3), which maps a server's programs to ports. The one rule: only GETPORT is
-//! needed, so only GETPORT is implemented.
+//! implemented, because nothing else is needed.
 
 use crate::{Cursor, ParseError, XdrWriter};
 
@@ -26,7 +26,7 @@ pub struct PortMapping {
 }
 
 impl PortMapping {
-    /// Appends it to `out`.
+    /// Appends the mapping to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut out = XdrWriter::new(out);
         for word in [self.program, self.version, self.protocol, self.port] {
@@ -37,7 +37,7 @@ impl PortMapping {
     /// Parses it.
     ///
     /// # Errors
-    /// Truncated.
+    /// The mapping is truncated.
     pub fn parse(cur: &mut Cursor<'_>) -> Result<PortMapping, ParseError> {
         Ok(PortMapping {
             program: cur.u32()?,
@@ -51,7 +51,7 @@ impl PortMapping {
 /// Parses the results of GETPORT; `None` if the program is not registered.
 ///
 /// # Errors
-/// Truncated, or not a valid port number.
+/// The results are truncated, or contain an invalid port number.
 pub fn parse_port(cur: &mut Cursor<'_>) -> Result<Option<u16>, ParseError> {
     let port = cur.count(u16::MAX.into(), "port is larger than 65535")?;
     Ok((port > 0).then_some(port as u16))

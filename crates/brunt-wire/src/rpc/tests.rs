@@ -121,7 +121,7 @@ fn every_kind_of_reply_has_the_offset_of_its_results() {
     check(&[9, 1, 1, 1, 5], ReplyStatus::AuthError(5), 20);
 }
 
-/// Data that isn't RPC is malformed at the right offset; a call cut anywhere is incomplete.
+/// Data that isn't RPC is malformed at the right offset; a call truncated at any byte is incomplete.
 #[test]
 fn other_data_is_malformed_and_a_cut_call_is_incomplete() {
     let whole = &call_bytes()[MARK_BYTES..];

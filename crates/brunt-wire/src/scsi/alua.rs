@@ -27,21 +27,21 @@ impl AccessState {
         }
     }
 
-    /// The state for a code that an initiator may set; transitioning cannot be set (SPC-4, 6.45).
+    /// The state with this code, if an initiator may set it; it cannot set "transitioning" (SPC-4, 6.45).
     pub const fn settable(code: u8) -> Option<AccessState> {
         match code {
             0x0 => Some(AccessState::ActiveOptimized),
             0x1 => Some(AccessState::ActiveNonOptimized),
             0x2 => Some(AccessState::Standby),
             0x3 => Some(AccessState::Unavailable),
-            // Applies to a port, whose relative identifier equals its group's number.
+            // Applies to a port; a port's relative identifier equals its group's number.
             0xe => Some(AccessState::Offline),
             _ => None,
         }
     }
 }
 
-/// T_SUP, O_SUP, U_SUP, S_SUP, AN_SUP and AO_SUP: all states but LBA dependent.
+/// T_SUP, O_SUP, U_SUP, S_SUP, AN_SUP and AO_SUP: all states except LBA dependent.
 const STATES_SUPPORTED: u8 = 0xcf;
 /// PREF: the group is preferred, regardless of its state.
 const PREFERRED: u8 = 0x80;
@@ -49,7 +49,7 @@ const PREFERRED: u8 = 0x80;
 /// Why a group is in its state (SPC-4, table 298).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatusCode {
-    /// Unchanged since the start.
+    /// The state has not changed since the start.
     #[default]
     None,
     /// Set by SET TARGET PORT GROUPS.
@@ -113,8 +113,8 @@ pub fn report(groups: &[PortGroup], extended: bool) -> Vec<u8> {
     out
 }
 
-/// The groups and state codes in a SET TARGET PORT GROUPS parameter list (SPC-4, 6.45), in order;
-/// `None` if it ends within a descriptor.
+/// The groups and state codes in a SET TARGET PORT GROUPS parameter list (SPC-4, 6.45), in order; `None` if the list
+/// ends within its header or a descriptor.
 pub fn parse_set(list: &[u8]) -> Option<Vec<(u16, u8)>> {
     let descriptors = list.get(4..)?;
     let (whole, rest) = descriptors.as_chunks::<4>();
@@ -130,7 +130,7 @@ pub fn parse_set(list: &[u8]) -> Option<Vec<(u16, u8)>> {
 mod tests {
     use super::*;
 
-    /// Matches sg_rtpg's decoding: two groups of one port each.
+    /// The output matches what sg_rtpg decodes: two groups of one port each.
     #[test]
     fn a_report_of_two_groups_matches_sg_rtpg() {
         let groups = [
@@ -155,7 +155,7 @@ mod tests {
         );
     }
 
-    /// A list is parsed completely or not at all, at every length.
+    /// A list of any length is parsed completely or not at all.
     #[test]
     fn a_list_is_parsed_completely_or_not_at_all() {
         let list = [0, 0, 0, 0, 0x02, 0, 0, 1, 0x00, 0, 0, 2];

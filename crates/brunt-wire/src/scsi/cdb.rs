@@ -1,4 +1,4 @@
-//! Command descriptor blocks: the fields shared by the commands of a direct-access device. The device server calls it
+//! Command descriptor blocks: the fields shared by the commands of a direct-access device. The device server uses it
 //! for every command, so nothing here allocates. The one rule: a CDB is padded to 16 bytes once, and fields are read
 //! only from there.
 
@@ -17,7 +17,7 @@ pub fn pad(bytes: &[u8]) -> Cdb {
     cdb
 }
 
-/// Big-endian 16 bits at `at`; zero beyond the end, as in the next two functions.
+/// Big-endian 16 bits at `at`; zero if they are not within `bytes`.
 #[inline]
 pub fn be16(bytes: &[u8], at: usize) -> u16 {
     bytes
@@ -26,7 +26,7 @@ pub fn be16(bytes: &[u8], at: usize) -> u16 {
         .map_or(0, |b| u16::from_be_bytes(*b))
 }
 
-/// Big-endian 32 bits at `at`.
+/// Big-endian 32 bits at `at`; zero if they are not within `bytes`.
 #[inline]
 pub fn be32(bytes: &[u8], at: usize) -> u32 {
     bytes
@@ -35,7 +35,7 @@ pub fn be32(bytes: &[u8], at: usize) -> u32 {
         .map_or(0, |b| u32::from_be_bytes(*b))
 }
 
-/// Big-endian 64 bits at `at`.
+/// Big-endian 64 bits at `at`; zero if they are not within `bytes`.
 #[inline]
 pub fn be64(bytes: &[u8], at: usize) -> u64 {
     bytes
@@ -114,7 +114,7 @@ pub mod op {
     pub const SA_OPERATING_PARAMETERS: u8 = 0x03;
 }
 
-/// Length of a command's CDB by its group (SPC-4, 4.2.5.1); `None` for groups without a fixed length.
+/// Length of a command's CDB, determined by its group (SPC-4, 4.2.5.1); `None` for groups without a fixed length.
 pub const fn length(opcode: u8) -> Option<u8> {
     match opcode >> 5 {
         0 => Some(6),
@@ -130,7 +130,7 @@ pub const fn length(opcode: u8) -> Option<u8> {
 pub struct Transfer {
     /// First block.
     pub lba: u64,
-    /// Number of blocks. In READ(6) and WRITE(6) zero means 256; that is resolved here.
+    /// Number of blocks. Zero in READ(6) and WRITE(6), which means 256, is already resolved.
     pub blocks: u32,
     /// RDPROTECT, WRPROTECT, VRPROTECT, ORPROTECT.
     pub protect: u8,
@@ -140,7 +140,7 @@ pub struct Transfer {
     pub fua: bool,
     /// Byte check: 0 to 3 (VERIFY and WRITE AND VERIFY).
     pub byte_check: u8,
-    /// Byte 1 unchanged, for flags that only some commands have.
+    /// Byte 1 as received, for flags that only some commands have.
     pub flags: u8,
 }
 

@@ -4,7 +4,7 @@
 use super::cdb::{be16, be32, be64, op};
 use super::sense::{Sense, key};
 
-/// Maximum number of targets in one list. RECEIVE COPY RESULTS reports this limit and the following ones.
+/// Maximum number of targets in one list. RECEIVE COPY RESULTS reports this limit and those below.
 pub const TARGETS_MAX: u16 = 8;
 /// Maximum number of segment descriptors in one list.
 pub const SEGMENTS_MAX: u16 = 64;
@@ -24,8 +24,8 @@ const HEADER_BYTES: usize = 16;
 /// An identification descriptor of a logical unit (E4h).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyTarget {
-    /// CODE SET, ASSOCIATION and DESIGNATOR TYPE, and the designator, as in VPD page 83h: two bytes, a reserved byte,
-    /// the length, the designator.
+    /// The designator as in VPD page 83h: a byte with CODE SET, a byte with ASSOCIATION and DESIGNATOR TYPE, a
+    /// reserved byte, the length, and the designator itself.
     pub designator: Vec<u8>,
     /// The block length that the initiator assumes, in bytes.
     pub block_bytes: u32,
@@ -34,17 +34,17 @@ pub struct CopyTarget {
 /// The amount of data that a segment copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyAmount {
-    /// Blocks of the source (02h, DC zero).
+    /// Number of blocks of the source (02h, DC zero).
     SourceBlocks(u16),
-    /// Blocks of the destination (02h, DC one).
+    /// Number of blocks of the destination (02h, DC one).
     DestinationBlocks(u16),
     /// Bytes, starting at byte offsets into the first blocks of source and destination (0Ah).
     Bytes {
         /// Number of bytes.
         bytes: u32,
-        /// Offset in the source's first block.
+        /// Offset within the source's first block.
         source_offset: u16,
-        /// Offset in the destination's first block.
+        /// Offset within the destination's first block.
         destination_offset: u16,
     },
 }
@@ -52,15 +52,15 @@ pub enum CopyAmount {
 /// A block-to-block segment (02h or 0Ah).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopySegment {
-    /// Index into the targets.
+    /// Index of the source in the list's targets.
     pub source: u16,
-    /// Index into the targets.
+    /// Index of the destination in the list's targets.
     pub destination: u16,
     /// The amount of data.
     pub amount: CopyAmount,
-    /// First block read.
+    /// The first block to read.
     pub source_lba: u64,
-    /// First block written.
+    /// The first block to write.
     pub destination_lba: u64,
 }
 
@@ -69,9 +69,9 @@ pub struct CopySegment {
 pub struct CopyList {
     /// LIST IDENTIFIER; `None` if LIST ID USAGE specifies that the list has none.
     pub id: Option<u8>,
-    /// In list order.
+    /// The targets, in list order.
     pub targets: Vec<CopyTarget>,
-    /// In list order.
+    /// The segments, in list order.
     pub segments: Vec<CopySegment>,
 }
 
@@ -84,7 +84,7 @@ const PARAMETER_LIST_LENGTH_ERROR: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x1a
 /// Parses a parameter list.
 ///
 /// # Errors
-/// The sense data to return; nothing has been copied in that case.
+/// Returns the sense data for the response; in that case, nothing has been copied.
 pub fn parse(list: &[u8]) -> Result<CopyList, Sense> {
     if list.len() < HEADER_BYTES {
         return Err(PARAMETER_LIST_LENGTH_ERROR);
@@ -103,7 +103,7 @@ pub fn parse(list: &[u8]) -> Result<CopyList, Sense> {
         return Err(PARAMETER_LIST_LENGTH_ERROR);
     }
     if inline_bytes != 0 {
-        // 26/0B: INLINE DATA LENGTH EXCEEDED; block-to-block needs none.
+        // 26/0B: INLINE DATA LENGTH EXCEEDED; block-to-block segments need no inline data.
         return Err(illegal(0x26, 0x0b, 12));
     }
     let start = HEADER_BYTES + target_bytes;
@@ -119,7 +119,7 @@ pub fn parse(list: &[u8]) -> Result<CopyList, Sense> {
     })
 }
 
-/// Parses the target descriptors, which start at `start` in their list.
+/// Parses the target descriptors, which start at offset `start` in their list.
 fn parse_targets(descriptors: &[u8], start: usize) -> Result<Vec<CopyTarget>, Sense> {
     let mut targets = Vec::new();
     let mut at = 0;
@@ -134,7 +134,8 @@ fn parse_targets(descriptors: &[u8], start: usize) -> Result<Vec<CopyTarget>, Se
         if targets.len() == usize::from(TARGETS_MAX) {
             return Err(illegal(0x26, 0x06, place));
         }
-        // Block devices only. LU ID TYPE and NUL, above the type, have been obsolete since SPC-4.
+        // Only block devices are supported. LU ID TYPE and NUL, in the bits above the type, have been obsolete since
+        // SPC-4.
         if d[1] & 0x1f != 0 {
             return Err(illegal(0x26, 0x00, place + 1));
         }
@@ -151,7 +152,7 @@ fn parse_targets(descriptors: &[u8], start: usize) -> Result<Vec<CopyTarget>, Se
     Ok(targets)
 }
 
-/// Parses the segment descriptors, which start at `start` in their list.
+/// Parses the segment descriptors, which start at offset `start` in their list.
 fn parse_segments(descriptors: &[u8], start: usize) -> Result<Vec<CopySegment>, Sense> {
     let mut segments = Vec::new();
     let mut at = 0;
@@ -215,7 +216,7 @@ pub fn operating_parameters() -> Vec<u8> {
 pub fn copy_status(failed: bool, segments: u16, bytes: u64) -> Vec<u8> {
     let mut out = vec![0, 0, 0, 8, if failed { 0x02 } else { 0x01 }];
     out.extend_from_slice(&segments.to_be_bytes());
-    // Units of 1 MiB if the byte count exceeds 32 bits (SPC-4, table 256).
+    // Uses units of 1 MiB if the byte count exceeds 32 bits (SPC-4, table 256).
     let (units, count) = match u32::try_from(bytes) {
         Ok(bytes) => (0, bytes),
         Err(_) => (2, u32::try_from(bytes >> 20).unwrap_or(u32::MAX)),
@@ -298,7 +299,7 @@ mod tests {
         list
     }
 
-    /// A complete list is parsed; a list cut anywhere is a length error.
+    /// A complete list is parsed; a list truncated at any byte is a length error.
     #[test]
     fn a_list_cut_anywhere_is_a_length_error() {
         let whole = list(2, 1);
@@ -315,7 +316,7 @@ mod tests {
         }
     }
 
-    /// Each exceeded limit and unknown descriptor has its own sense code.
+    /// Each exceeded limit and each unknown descriptor has its own sense code.
     #[test]
     fn each_exceeded_limit_has_its_own_sense_code() {
         let check = |list: Vec<u8>, asc, ascq| {
@@ -341,7 +342,7 @@ mod tests {
         check(changed(15, 1), 0x26, 0x0b);
     }
 
-    /// Replies contain their own length, and the lengths of the VPD descriptors add up to it.
+    /// Replies contain their own length, and the lengths of the VPD descriptors add up to the page's length.
     #[test]
     fn replies_contain_their_own_length() {
         let parameters = operating_parameters();

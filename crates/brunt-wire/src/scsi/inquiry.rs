@@ -1,5 +1,6 @@
-//! INQUIRY data, standard and vital product data (SPC-4, 6.6 and 7.8; SBC-3, 6.6), REPORT LUNS, READ CAPACITY: a
-//! device's self-description. Built by the device server; the initiator also parses `Capacity` and the standard data.
+//! A device's description of itself: INQUIRY data, standard and vital product data (SPC-4, 6.6 and 7.8; SBC-3, 6.6),
+//! REPORT LUNS, READ CAPACITY. Built by the device server; the initiator also parses `Capacity` and the standard
+//! data.
 
 use super::cdb::{be32, be64};
 
@@ -31,7 +32,7 @@ pub struct Standard<'a> {
     pub removable: bool,
     /// 3PC.
     pub third_party_copy: bool,
-    /// TPGS, bits 1 and 0: who may change the access state of target port groups.
+    /// TPGS, bits 1 and 0: who may change the access states of target port groups.
     pub tpgs: u8,
 }
 
@@ -104,7 +105,7 @@ pub struct DeviceIdentification<'a> {
     pub target_name: &'a str,
     /// Relative target port identifier and target port group of the port that received the command.
     pub target_port: u16,
-    /// Whether to report its target port group.
+    /// Whether the target port group of that port is reported.
     pub alua: bool,
 }
 
@@ -120,7 +121,7 @@ pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
         out.extend_from_slice(&[codes, kind, 0, length]);
         out.extend_from_slice(bytes);
     };
-    // The logical unit: T10 vendor id based (ASCII), NAA (binary), UUID (binary).
+    // The logical unit: T10 vendor ID based (ASCII), NAA (binary), UUID (binary).
     let mut t10 = Vec::new();
     push_text(&mut t10, identity.vendor, 8);
     t10.extend(
@@ -135,12 +136,12 @@ pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
     if let Some(uuid) = identity.uuid {
         descriptor(0x01, 0x0a, &uuid_designator(uuid));
     }
-    // The target port: relative identifier, and its iSCSI name; the target device: its iSCSI name.
-    // PIV with protocol 5 (iSCSI).
+    // The target port: its relative identifier and its iSCSI name; the target device: its iSCSI name. PIV with
+    // protocol 5 (iSCSI).
     let [high, low] = identity.target_port.to_be_bytes();
     descriptor(0x51, 0x94, &[0, 0, high, low]);
     if identity.alua {
-        // The group of that single port, which has the same number.
+        // The group that consists of this port and has the same number.
         descriptor(0x51, 0x95, &[0, 0, high, low]);
     }
     if !identity.target_name.is_empty() {
@@ -161,7 +162,7 @@ pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
     out
 }
 
-/// A UUID as a designator (SPC-5): the UUID type in 4 bits, 1h, then 12 reserved bits, then the UUID.
+/// A UUID as a designator (SPC-5): the UUID type 1h in 4 bits, then 12 reserved bits, then the UUID.
 pub fn uuid_designator(uuid: [u8; 16]) -> [u8; 18] {
     let mut designator = [0; 18];
     designator[0] = 0x10;
@@ -235,8 +236,8 @@ impl BlockLimits {
     }
 }
 
-/// Body of the block device characteristics page. `erases`: SANITIZE can erase, and reads succeed afterwards (WABEREQ
-/// and WACEREQ 01b).
+/// Body of the block device characteristics page. If `erases`, SANITIZE can erase, and reads succeed afterwards
+/// (WABEREQ and WACEREQ 01b).
 pub fn characteristics(rotational: bool, erases: bool) -> Vec<u8> {
     // Medium rotation rate: 1 for a non-rotating medium, otherwise 7200 rpm.
     let rate: u16 = if rotational { 7200 } else { 1 };
@@ -246,10 +247,10 @@ pub fn characteristics(rotational: bool, erases: bool) -> Vec<u8> {
     out
 }
 
-/// Body of the logical block provisioning page: which commands unmap, whether unmapped blocks read as zeros, thin or
-/// full.
+/// Body of the logical block provisioning page: which commands unmap, whether unmapped blocks read as zeros, and
+/// whether the unit is thinly provisioned.
 pub fn provisioning(thin: bool) -> Vec<u8> {
-    // LBPU, LBPWS, LBPWS10, LBPRZ 001b; provisioning type 2 (thin) or 1 (resource, "full" is 0).
+    // Thin: LBPU, LBPWS, LBPWS10, LBPRZ 001b and provisioning type 2. Otherwise, all fields are 0 ("full").
     if thin {
         vec![0, 0xe4, 0x02, 0]
     } else {
@@ -257,7 +258,7 @@ pub fn provisioning(thin: bool) -> Vec<u8> {
     }
 }
 
-/// The REPORT LUNS data, not truncated.
+/// The complete REPORT LUNS data.
 pub fn report_luns(luns: impl Iterator<Item = [u8; 8]>) -> Vec<u8> {
     let mut out = vec![0; 8];
     for lun in luns {
@@ -275,7 +276,7 @@ pub struct Capacity {
     pub last_lba: u64,
     /// Block size in bytes.
     pub block_bytes: u32,
-    /// log2 of the logical blocks per physical block.
+    /// Base-2 logarithm of the number of logical blocks per physical block.
     pub physical_exponent: u8,
     /// LBPME.
     pub thin: bool,
@@ -359,7 +360,7 @@ mod tests {
         );
     }
 
-    /// The designators fill the page exactly, and each has a length that its type allows.
+    /// The designators fill the page exactly, and each has a length that is allowed for its type.
     #[test]
     fn designators_fill_the_page() {
         let body = device_identification(&DeviceIdentification {

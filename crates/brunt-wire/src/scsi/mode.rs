@@ -1,10 +1,10 @@
-//! Mode pages: caching, control, informational exceptions (SPC-4, 7.5; SBC-3, 6.5), and the
-//! parameter lists of MODE SENSE and MODE SELECT around them.
+//! Mode pages for caching, control and informational exceptions (SPC-4, 7.5; SBC-3, 6.5), and the MODE SENSE and MODE
+//! SELECT parameter lists that contain them.
 
 use super::cdb::{be16, be32};
 use super::sense::{Sense, key};
 
-/// The settings that MODE SELECT can change; the pages also contain fixed values.
+/// The settings that MODE SELECT can change; the other values in the pages are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModeSettings {
     /// WCE: a write may complete before it is on stable storage.
@@ -29,7 +29,7 @@ pub enum PageControl {
 const CACHING: u8 = 0x08;
 const CONTROL: u8 = 0x0a;
 const EXCEPTIONS: u8 = 0x1c;
-/// The page code for all pages.
+/// The page code that stands for all pages.
 pub const ALL_PAGES: u8 = 0x3f;
 const PAGES: [u8; 3] = [CACHING, CONTROL, EXCEPTIONS];
 
@@ -92,10 +92,10 @@ pub fn pages(
     Some(out)
 }
 
-/// The block descriptor in MODE SENSE data.
+/// The form of the block descriptor in MODE SENSE data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Descriptor {
-    /// DBD was set.
+    /// No descriptor, because DBD was set.
     None,
     /// 8 bytes.
     Short,
@@ -103,7 +103,7 @@ pub enum Descriptor {
     Long,
 }
 
-/// The complete MODE SENSE data, not truncated. `specific` is the device-specific parameter byte.
+/// The complete MODE SENSE data. `specific` is the device-specific parameter byte.
 pub fn sense_list(
     ten: bool,
     specific: u8,
@@ -150,7 +150,7 @@ fn bad_field(byte: usize) -> Sense {
 /// Parses a MODE SELECT parameter list and returns the new settings.
 ///
 /// # Errors
-/// The sense data to return; nothing has changed in that case.
+/// Returns the sense data for the response; in that case, nothing has changed.
 pub fn parse_select(
     ten: bool,
     list: &[u8],
@@ -166,8 +166,8 @@ pub fn parse_select(
     if list.len() < header {
         return Err(list_length_error());
     }
-    // The mode data length is reserved here; the medium type and the device-specific byte (whose
-    // write protect bit cannot be changed) must be accepted as MODE SENSE returned them.
+    // The mode data length is reserved here, and the device-specific byte is ignored, because its write protect bit
+    // cannot be changed; the medium type must be the one that MODE SENSE returned.
     let medium_type_at = if ten { 2 } else { 1 };
     if list[medium_type_at] != 0 {
         return Err(bad_field(medium_type_at));
@@ -203,15 +203,15 @@ pub fn parse_select(
     Ok(settings)
 }
 
-/// Checks the page at `at`, whose unchangeable bits must have the values that MODE SENSE returns, and returns its code
-/// and bytes.
+/// Checks the page at `at` and returns its code and bytes; its unchangeable bits must have the values that MODE SENSE
+/// returns.
 fn selected_page<'a>(
     list: &'a [u8],
     at: usize,
     now: &ModeSettings,
 ) -> Result<(u8, &'a [u8]), Sense> {
     let page = &list[at..];
-    // PS is reserved in MODE SELECT, and there are no subpages.
+    // PS is reserved in MODE SELECT, and no page has subpages.
     let code = page[0] & 0x3f;
     if page[0] & 0x40 != 0 || !PAGES.contains(&code) {
         return Err(bad_field(at));
@@ -257,7 +257,8 @@ fn check_descriptor(
             u64::from(u32::MAX),
         )
     };
-    // The size must not change; zero or all ones mean "unchanged".
+    // The number of blocks must not change; zero or all ones mean "unchanged". The block length must be the current
+    // one.
     if count != 0 && count != all_ones && count != blocks {
         return Err(bad_field(at));
     }
@@ -284,7 +285,7 @@ mod tests {
         list
     }
 
-    /// MODE SENSE data is accepted by MODE SELECT, and changeable bits take effect.
+    /// MODE SELECT accepts what MODE SENSE returns, and changeable bits take effect.
     #[test]
     fn mode_sense_data_is_accepted_by_mode_select() {
         for ten in [false, true] {
@@ -317,7 +318,7 @@ mod tests {
         }
     }
 
-    /// A list cut anywhere is a length error or ends after complete pages, and never panics.
+    /// A list truncated at any byte is a length error or ends after complete pages, and never causes a panic.
     #[test]
     fn a_list_cut_anywhere_never_panics() {
         for ten in [false, true] {

@@ -1,5 +1,5 @@
-//! The table of supported commands. REPORT SUPPORTED OPERATION CODES returns it and the device server checks
-//! reservations against it, so the two cannot disagree.
+//! The table of supported commands. REPORT SUPPORTED OPERATION CODES returns it, and the device server checks
+//! reservations against it, so the two always agree.
 
 use super::cdb::op;
 
@@ -9,11 +9,11 @@ use super::cdb::op;
 pub enum Access {
     /// Allowed under persistent reservations and under RESERVE.
     Always,
-    /// Allowed under any persistent reservation, conflicts with RESERVE.
+    /// Allowed under any persistent reservation, but conflicts with RESERVE.
     Persistent,
-    /// Allowed under the write-exclusive types.
+    /// Allowed under the write-exclusive reservation types.
     Read,
-    /// Conflicts with every type.
+    /// Conflicts with every reservation type.
     Write,
     /// The command has its own rules.
     Own,
@@ -41,13 +41,13 @@ pub struct CommandDescriptor {
     pub opcode: u8,
     /// Service action, for codes that have one.
     pub service_action: Option<u8>,
-    /// Its name in the standard.
+    /// The command's name in the standard.
     pub name: &'static str,
-    /// The bits of the CDB that are evaluated; the first byte is the opcode, and the length is the CDB's.
+    /// The bits of the CDB that are evaluated; the first byte is the opcode, and the length is that of the CDB.
     pub usage: &'static [u8],
-    /// Whether another initiator's reservation allows it.
+    /// Whether another initiator's reservation allows the command.
     pub access: Access,
-    /// The logical units that support it.
+    /// The logical units that support the command.
     pub which: Which,
     /// Nominal and recommended command timeouts in seconds (SPC-4, 6.27.4); zero means not reported.
     pub timeouts_s: (u32, u32),
@@ -91,7 +91,7 @@ const fn action(
 }
 
 const F: u8 = 0xff;
-/// Control byte: NACA is not supported; the rest is obsolete or vendor-specific.
+/// Control byte: NACA is not supported; the other bits are obsolete or vendor-specific.
 const C: u8 = 0x00;
 /// Ordinary commands complete within seconds; those that access much of the medium take longer.
 const SHORT: (u32, u32) = (1, 30);
@@ -224,7 +224,7 @@ pub fn report_all(has: impl Fn(Which) -> bool, rctd: bool) -> Vec<u8> {
     out
 }
 
-/// The one_command parameter data (SPC-4, 6.27.3); a `row` of `None` means not supported.
+/// The one_command parameter data (SPC-4, 6.27.3); `None` as `row` means that the command is not supported.
 pub fn report_one(row: Option<&CommandDescriptor>, rctd: bool) -> Vec<u8> {
     let Some(row) = row else {
         return vec![0, 0x01, 0, 0];
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
     use crate::scsi::cdb;
 
-    /// Rows are ordered, unique, and as long as their group's CDBs.
+    /// Rows are ordered and unique, and their usage maps are as long as the CDBs of their groups.
     #[test]
     fn rows_are_ordered_unique_and_as_long_as_their_group() {
         for pair in OPCODES.windows(2) {
@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Every row is found by its own usage map, and reports have the lengths that they state.
+    /// Every row is found by means of its own usage map, and reports have the lengths that they state.
     #[test]
     fn every_row_is_found_by_its_usage_map() {
         for row in OPCODES {

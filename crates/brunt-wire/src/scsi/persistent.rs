@@ -66,7 +66,7 @@ pub mod out {
 /// The TransportID of an iSCSI initiator port; `name` is `iqn…,i,0x<ISID>`.
 pub fn transport_id(name: &str) -> Vec<u8> {
     let mut body = name.as_bytes().to_vec();
-    // Null-terminated, padded to a multiple of four, at least 20 bytes.
+    // Null-terminated, padded to a multiple of four bytes, at least 20 bytes.
     body.resize((body.len() + 1).next_multiple_of(4).max(20), 0);
     let mut out = vec![0x45, 0];
     out.extend_from_slice(&(body.len() as u16).to_be_bytes());
@@ -74,7 +74,8 @@ pub fn transport_id(name: &str) -> Vec<u8> {
     out
 }
 
-/// iSCSI names have at most 223 bytes, followed by `,i,0x`, 12 digits, a zero byte and padding.
+/// Maximum length of the name field: an iSCSI name of at most 223 bytes, followed by `,i,0x`, 12 digits, a zero byte
+/// and padding.
 const TRANSPORT_NAME_BYTES_MAX: usize = 223 + 17 + 4;
 
 /// Parses the first TransportID in `bytes`: the initiator port's name and the TransportID's length.
@@ -101,13 +102,13 @@ pub struct OutList {
     pub key: u64,
     /// SERVICE ACTION RESERVATION KEY.
     pub service_action_key: u64,
-    /// Additional initiator ports to register (SPEC_I_PT), or the port to move the reservation to.
+    /// Additional initiator ports to register (SPEC_I_PT), or the port to which the reservation is to be moved.
     pub ports: Vec<String>,
     /// SPEC_I_PT.
     pub spec_i_pt: bool,
     /// ALL_TG_PT.
     pub all_tg_pt: bool,
-    /// APTPL: persist through power loss.
+    /// APTPL: persists through power loss.
     pub aptpl: bool,
     /// UNREG (REGISTER AND MOVE).
     pub unregister: bool,
@@ -115,13 +116,13 @@ pub struct OutList {
     pub target_port: u16,
 }
 
-/// Maximum length of a parameter list, which bounds the number of ports in it.
+/// Maximum length of a parameter list, which limits the number of ports in it.
 pub const OUT_LIST_BYTES_MAX: u32 = 16 << 10;
 
 /// Parses a parameter list for `action`.
 ///
 /// # Errors
-/// The sense data to return.
+/// Returns the sense data for the response.
 pub fn parse_out(action: u8, list: &[u8]) -> Result<OutList, Sense> {
     let length_error = Sense::new(key::ILLEGAL_REQUEST, 0x1a, 0x00);
     let bad_field = |byte: usize| {
@@ -202,7 +203,7 @@ pub fn read_reservation(generation: u32, held: Option<(u64, ReservationType)>) -
 
 /// The REPORT CAPABILITIES data.
 pub fn report_capabilities(aptpl_possible: bool, aptpl_active: bool) -> Vec<u8> {
-    // CRH, SIP_C, ATP_C, PTPL_C; TMV, ALLOW COMMANDS 001b (TEST UNIT READY always), PTPL_A. The
+    // SIP_C, ATP_C and PTPL_C, but not CRH; TMV, ALLOW COMMANDS 001b (TEST UNIT READY is always allowed), PTPL_A. The
     // type mask contains all six types.
     vec![
         0,
@@ -219,13 +220,13 @@ pub fn report_capabilities(aptpl_possible: bool, aptpl_active: bool) -> Vec<u8> 
 /// One registration in READ FULL STATUS.
 #[derive(Clone, Debug)]
 pub struct FullStatus<'a> {
-    /// Its reservation key.
+    /// The registrant's reservation key.
     pub key: u64,
-    /// The type of the reservation it holds, if any.
+    /// The type of the reservation that the registrant holds, if any.
     pub holder: Option<ReservationType>,
     /// ALL_TG_PT.
     pub all_target_ports: bool,
-    /// Relative target port identifier.
+    /// The relative target port identifier.
     pub target_port: u16,
     /// The registered initiator port.
     pub initiator_port: &'a str,
@@ -279,7 +280,7 @@ mod tests {
         assert_eq!(parse_transport_id(&[0x05; 24]), None);
     }
 
-    /// Lists with ports are parsed; a list cut anywhere is a length error.
+    /// Lists with ports are parsed; a list truncated at any byte is a length error.
     #[test]
     fn out_lists_cut_anywhere_are_length_errors() {
         let list = register(&[PORT, PORT]);

@@ -74,11 +74,11 @@ pub struct Sense {
     pub asc: u8,
     /// Additional sense code qualifier.
     pub ascq: u8,
-    /// The information field, if valid: an LBA, or the offset of a miscompare.
+    /// The information field, if it is valid: an LBA, or the offset of a miscompare.
     pub information: Option<u64>,
     /// The three sense-key-specific bytes, including the valid bit.
     pub specific: Option<[u8; 3]>,
-    /// Whether the error is deferred, that is, caused by an earlier command.
+    /// Whether the error is deferred, that is, was caused by an earlier command.
     pub deferred: bool,
 }
 
@@ -116,8 +116,8 @@ impl Sense {
         self
     }
 
-    /// Encodes fixed format, 18 bytes (SPC-4, 4.5.3). An information field beyond 32 bits does not
-    /// fit: it is omitted and its valid bit is cleared. Descriptor format has room for it.
+    /// Encodes the fixed format, 18 bytes (SPC-4, 4.5.3). An information field of more than 32 bits does not fit: it
+    /// is omitted, and its valid bit is cleared. The descriptor format has room for it.
     pub fn to_fixed(&self) -> [u8; 18] {
         let mut bytes = [0; 18];
         bytes[0] = if self.deferred { 0x71 } else { 0x70 };
@@ -135,7 +135,7 @@ impl Sense {
         bytes
     }
 
-    /// Encodes the format that D_SENSE of the control mode page selects (SPC-4, 7.5.8).
+    /// Encodes the format that D_SENSE in the control mode page selects (SPC-4, 7.5.8).
     pub fn to_bytes(&self, descriptor_sense: bool) -> Vec<u8> {
         if descriptor_sense {
             self.to_descriptor()
@@ -144,7 +144,7 @@ impl Sense {
         }
     }
 
-    /// Encodes descriptor format (SPC-4, 4.5.2): header, information, sense-key-specific.
+    /// Encodes the descriptor format (SPC-4, 4.5.2): header, information, sense-key-specific.
     pub fn to_descriptor(&self) -> Vec<u8> {
         let mut bytes = vec![
             if self.deferred { 0x73 } else { 0x72 },

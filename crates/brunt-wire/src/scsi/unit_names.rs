@@ -1,11 +1,11 @@
 //! The names of a logical unit in its device identification page (SPC-4, 7.8.6; UUIDs are new in SPC-5).
 //!
-//! The one rule: a name counts as unique only if its format contains a registered authority and that field is filled
-//! in. Other names may belong to a different unit on another machine.
+//! The one rule: a name counts as unique only if its format contains a registered authority and the field for it is
+//! filled in. Other names may also belong to a different unit on another machine.
 
 use std::fmt::Write;
 
-/// The names of a logical unit, the same over all paths.
+/// The names of a logical unit, which are the same over all paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitNames {
     /// Globally unique names, such as `naa.6…`.
@@ -15,7 +15,8 @@ pub struct UnitNames {
 }
 
 impl UnitNames {
-    /// Parses the names in a page, including its header. Anything after a truncated or invalid descriptor is ignored.
+    /// Parses the names in a page; `page` includes the header. Anything after a truncated or invalid descriptor is
+    /// ignored.
     pub fn parse(page: &[u8]) -> UnitNames {
         let mut names = UnitNames::default();
         let mut rest = page.get(4..).unwrap_or_default();
@@ -35,7 +36,7 @@ impl UnitNames {
             (0x02, 8 | 12 | 16) => (format!("eui.{}", hex(value)), is_assigned_eui(value)),
             (0x03, 8 | 16) => (format!("naa.{}", hex(value)), is_registered_naa(value)),
             (0x0a, 18) => (format!("uuid.{}", hex(value)), !is_zero(&value[2..])),
-            // The same names as strings.
+            // The same kinds of names, as strings.
             (0x08, _) => {
                 let name = text(value).to_ascii_lowercase();
                 let is_unique = match name.split_once('.') {
@@ -67,16 +68,16 @@ fn is_registered_naa(value: &[u8]) -> bool {
         return false;
     };
     match (first >> 4, value.len()) {
-        // The 24 bits of the OUI follow 12 vendor-specific bits.
+        // The OUI has 24 bits, after the type and 12 vendor-specific bits.
         (2, 8) => [third, fourth, fifth] != [0; 3],
-        // After the 4 bits of the type.
+        // The OUI has 24 bits, after the 4 bits of the type.
         (5, 8) | (6, 16) => [first & 0x0f, second, third] != [0; 3] || fourth >> 4 != 0,
         _ => false,
     }
 }
 
-/// Whether an EUI-64 (SPC-4, 7.8.6.5) has an OUI: the first three bytes or, in the 16-byte format, those after the
-/// 8-byte vendor-specific extension.
+/// Whether an EUI-64 (SPC-4, 7.8.6.5) has an OUI: in the first three bytes or, in the 16-byte format, in those after
+/// the 8-byte vendor-specific extension.
 fn is_assigned_eui(value: &[u8]) -> bool {
     let at = match value.len() {
         8 | 12 => 0,
@@ -108,7 +109,7 @@ fn bytes_of(digits: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Printable ASCII, with single spaces between words.
+/// The printable ASCII characters, with single spaces between words.
 fn text(value: &[u8]) -> String {
     let printable = |byte: &u8| match byte {
         0x20..0x7f => char::from(*byte),
@@ -118,8 +119,8 @@ fn text(value: &[u8]) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The serial number in a unit serial number page, including its header; `None` if it is blank. A serial number longer
-/// than the data read is truncated.
+/// The serial number in a unit serial number page that includes its header; `None` if it is blank. A serial number
+/// that is longer than the data read is truncated.
 pub fn serial(page: &[u8]) -> Option<String> {
     let [_, _, high, low, rest @ ..] = page else {
         return None;
@@ -129,8 +130,9 @@ pub fn serial(page: &[u8]) -> Option<String> {
     (!serial.is_empty()).then_some(serial)
 }
 
-/// Describes a unit without a unique name, for comparison with others and for display; `None` if nothing identifies it.
-/// Units with equal descriptions may be the same, or two on machines that use the same names.
+/// Describes a unit without a unique name, for comparison with other units and for display; `None` if nothing
+/// identifies it. Units with equal descriptions may be the same unit, or two units on machines that use the same
+/// names.
 pub fn likeness(
     vendor: &str,
     product: &str,
@@ -200,7 +202,7 @@ mod tests {
         check(&page, &["naa.60014054a5b6c7d8e9f0a1b2c3d4e5f6"], &[t10]);
     }
 
-    /// tgt: only names that are the same for that LUN on every machine.
+    /// tgt: its names for a given LUN are the same on every machine.
     #[test]
     fn a_tgt_unit_has_only_local_names() {
         let page = bytes(
@@ -251,7 +253,7 @@ mod tests {
             check(&page(&[(1, kind, &bytes(value))]), &[name], &[]);
         }
         check(&page(&[(1, 0x02, &[0; 8]), (1, 0x0a, &[0; 18])]), &[], &[]);
-        // The same name as a string.
+        // The same name, as a string.
         let both = page(&[
             (1, 0x03, &bytes("50014ee2b5f0a1c3")),
             (3, 0x08, b"naa.50014EE2B5F0A1C3\0\0\0\0"),
@@ -261,7 +263,7 @@ mod tests {
         check(&both, &["naa.50014ee2b5f0a1c3"], &[iqn]);
     }
 
-    /// Names of ports and targets aren't the unit's, and a page may be truncated anywhere.
+    /// Names of ports and targets don't belong to the unit, and a page may be truncated at any byte.
     #[test]
     fn truncated_pages_keep_their_first_names() {
         let whole = page(&[

@@ -49,7 +49,7 @@ pub fn lba_status(extents: &[(UnmapDescriptor, u8)]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Descriptors are parsed completely or not at all, at every length.
+    /// At every length of the list, a descriptor is parsed completely or not at all.
     #[test]
     fn descriptors_are_parsed_completely_or_not_at_all() {
         let mut list = vec![0, 38, 0, 32, 0, 0, 0, 0];

@@ -1,6 +1,6 @@
 //! Headers of requests and responses. Used by the session and connection code in `brunt-store`.
 //!
-//! The rule: a header is parsed without knowing the request; the session checks whether they match.
+//! The rule: a header is parsed without knowledge of the request; the session checks whether they match.
 
 use crate::{Cursor, ParseError};
 
@@ -65,13 +65,13 @@ impl SheepdogOpcode {
 /// The target of a request: the part of the header that depends on the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SheepdogSubject {
-    /// An object and an offset within it.
+    /// An object, and an offset within it.
     Object {
         /// See [`super::data_object`] and [`super::inode_object`].
         object: u64,
-        /// The object to copy when creating one; 0 means none.
+        /// The object to copy when this one is created; 0 means none.
         cow_object: u64,
-        /// Number of replicas of the created object.
+        /// Number of replicas of a created object.
         copies: u8,
         /// Offset in bytes within the object.
         offset: u32,
@@ -82,7 +82,7 @@ pub enum SheepdogSubject {
         size_bytes: u64,
         /// RELEASE_VDI: the VDI to release.
         vdi: u32,
-        /// A snapshot's number; 0 means identified by its tag, or the disk itself.
+        /// A snapshot's number; 0 means the snapshot with the tag in the data or, without a tag, the disk itself.
         snapshot: u32,
     },
 }
@@ -94,9 +94,9 @@ pub struct SheepdogRequest {
     pub opcode: SheepdogOpcode,
     /// See [`flag`].
     pub flags: u16,
-    /// Repeated in the response.
+    /// Identifies the request; repeated in the response.
     pub id: u32,
-    /// Length of the data that follows (with [`flag::WRITE`]), or that is requested.
+    /// Length of the data that follows (with [`flag::WRITE`]) or is requested.
     pub data_len: u32,
     /// The request's target.
     pub subject: SheepdogSubject,
@@ -141,7 +141,7 @@ impl SheepdogRequest {
     /// Parses a header. The target of an unknown operation is parsed as an object.
     ///
     /// # Errors
-    /// It is incomplete, or has another protocol version.
+    /// The header is incomplete, or has another protocol version.
     pub fn parse(bytes: &[u8]) -> Result<SheepdogRequest, ParseError> {
         let mut cur = Cursor::new(bytes);
         let header = cur.take(HEADER_BYTES)?;
@@ -199,10 +199,10 @@ pub struct SheepdogResponse {
 }
 
 impl SheepdogResponse {
-    /// Parses a header. Its version is ignored: sheep respond with their own.
+    /// Parses a header. The version is ignored, because sheep respond with their own.
     ///
     /// # Errors
-    /// It is incomplete.
+    /// The header is incomplete.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<SheepdogResponse, ParseError> {
         let header = Cursor::new(bytes).take(HEADER_BYTES)?;

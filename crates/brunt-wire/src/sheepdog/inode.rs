@@ -1,15 +1,16 @@
-//! The inode object of a VDI: the properties of the disk, and which VDI wrote each of its data objects
-//! (`struct sd_inode`). Used by the connection code in `brunt-store`.
+//! The inode object of a VDI (`struct sd_inode`): the properties of the disk, and which VDI wrote each of its data
+//! objects. Used by the connection code in `brunt-store`.
 //!
-//! The rule: an inode that cannot describe a valid disk is malformed; all parsed values are within the protocol's
+//! The rule: an inode that cannot describe a valid disk is malformed, and all parsed values are within the protocol's
 //! limits.
 
 use super::header::{u32_le, u64_le};
 use super::{NAME_BYTES, OBJECTS_MAX, VDI_IDS};
 use crate::{Cursor, Malformed, ParseError};
 
-/// Offset of `data_vdi_id`: 4 bytes per data object, the VDI that wrote it or 0 if none did. The 4096 bytes after the
-/// fixed fields held the VDI's children before version 0.9, and have held the B-tree counter since.
+/// Offset of `data_vdi_id`: for each data object, 4 bytes with the VDI that wrote it, or 0 if none did. The 4096
+/// bytes after the fixed fields contained the VDI's children before version 0.9, and contain the B-tree counter since
+/// then.
 pub const DATA_VDI_ID_OFFSET: u32 = FIELDS_BYTES as u32 + 4096;
 /// Size of the fields that [`SheepdogInode::parse`] reads.
 pub const FIELDS_BYTES: usize = 2 * NAME_BYTES + 5 * 8 + 4 + 3 * 4;
@@ -21,9 +22,9 @@ const OBJECT_SHIFTS: std::ops::RangeInclusive<u8> = 20..=31;
 pub struct SheepdogInode {
     /// The VDI's name.
     pub name: String,
-    /// A snapshot's tag; may be empty.
+    /// A snapshot's tag, which may be empty.
     pub tag: String,
-    /// Whether it is a snapshot, which never changes.
+    /// Whether the VDI is a snapshot, which never changes.
     pub is_snapshot: bool,
     /// Size of the disk in bytes, as created.
     pub size_bytes: u64,
@@ -33,13 +34,13 @@ pub struct SheepdogInode {
     pub store_policy: u8,
     /// Number of replicas of each object.
     pub copies: u8,
-    /// The base-2 logarithm of an object's size in bytes.
+    /// Base-2 logarithm of an object's size in bytes.
     pub object_shift: u8,
     /// A snapshot's number.
     pub snapshot: u32,
     /// The VDI's id.
     pub vdi: u32,
-    /// The snapshot that it was cloned from; 0 means none.
+    /// The snapshot from which the VDI was cloned; 0 means none.
     pub parent: u32,
 }
 
@@ -47,7 +48,7 @@ impl SheepdogInode {
     /// Parses the fields.
     ///
     /// # Errors
-    /// They are incomplete, or invalid for any disk.
+    /// The fields are incomplete, or invalid for any disk.
     pub fn parse(bytes: &[u8]) -> Result<SheepdogInode, ParseError> {
         let mut cur = Cursor::new(bytes);
         let (name, tag) = (text(cur.take(NAME_BYTES)?), text(cur.take(NAME_BYTES)?));
@@ -123,7 +124,7 @@ impl SheepdogInode {
 /// Parses a part of `data_vdi_id`.
 ///
 /// # Errors
-/// It is incomplete, or contains invalid VDI ids.
+/// The part is incomplete, or contains invalid VDI ids.
 pub fn parse_map(bytes: &[u8], count: u32) -> Result<Vec<u32>, ParseError> {
     let needed = count as usize * 4;
     let Some(bytes) = bytes.get(..needed) else {

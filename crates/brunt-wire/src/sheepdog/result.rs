@@ -1,4 +1,4 @@
-//! Result codes (SD_RES_*): the public ones, and internal ones that reach clients.
+//! Result codes (SD_RES_*): the public ones, and internal ones that clients can receive.
 
 /// Success.
 pub const SUCCESS: u32 = 0x00;
@@ -26,20 +26,20 @@ pub const NO_SPACE: u32 = 0x15;
 pub const WAIT_FOR_FORMAT: u32 = 0x16;
 /// The cluster is waiting for nodes.
 pub const WAIT_FOR_JOIN: u32 = 0x17;
-/// Too few nodes: the cluster has stopped I/O.
+/// There are too few nodes, so the cluster has stopped I/O.
 pub const HALT: u32 = 0x19;
 /// The object belongs to a snapshot.
 pub const READONLY: u32 = 0x1a;
 /// The network between servers failed.
 pub const NETWORK_ERROR: u32 = 0x86;
-/// The server is being removed, by `dog node kill`.
+/// The server is being removed with `dog node kill`.
 pub const KILLED: u32 = 0x8d;
 /// Try again.
 pub const AGAIN: u32 = 0x8f;
 /// The server does not yet know which VDIs are locked.
 pub const COLLECTING_CINFO: u32 = 0x95;
 
-/// Its name in the protocol.
+/// The name in the protocol.
 pub fn name(result: u32) -> Option<&'static str> {
     Some(match result {
         SUCCESS => "SD_RES_SUCCESS",
@@ -78,7 +78,7 @@ pub fn name(result: u32) -> Option<&'static str> {
     })
 }
 
-/// Whether a retry on the same server may succeed soon.
+/// Whether a retry on the same server may soon succeed.
 pub fn is_transient(result: u32) -> bool {
     matches!(
         result,

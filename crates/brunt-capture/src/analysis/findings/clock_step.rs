@@ -22,8 +22,8 @@ fn find(analysis: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
     findings.push(Finding {
         kind: "clock-step".into(),
         text: format!(
-            "The capture's clock was set {}, so packet times jump. {} unknown, because the \
-             request was outstanding at the time.",
+            "The capture's clock was set {}, so packet times jump. {} unknown, because the request \
+             was outstanding at that time.",
             counted(ledger.clock_steps as usize, "time"),
             match across {
                 1 => "1 latency is".to_string(),

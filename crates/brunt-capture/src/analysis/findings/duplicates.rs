@@ -27,7 +27,7 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
                 100.0 * share,
                 100.0 * zeros
             ),
-            advice: "Deduplication or zero detection would save about this share of the space."
+            advice: "Deduplication or zero detection would save roughly this share of the space."
                 .into(),
         });
     }

@@ -1,5 +1,5 @@
-//! Finds operations that keep failing in the same way. Every path search looks up names that do not exist, so
-//! only many such errors are a finding.
+//! Finds operations that keep failing in the same way. Every path search looks up names that don't exist, so such
+//! errors are reported only in large numbers.
 
 use std::borrow::Cow;
 
@@ -48,8 +48,7 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
                 status if storm.status.protocol == SCSI => scsi_advice(status),
                 70 => "A stale handle never becomes valid again: remount on those clients, or \
                     restart the programs that hold the file open.",
-                13 | 1 => "Programs retry after being refused: check permissions and the export's \
-                    options.",
+                13 | 1 => "Programs retry after permission errors: check permissions and the export's options.",
                 28 | 69 => "Writes fail because the file system or quota is full: free space or raise the quota.",
                 _ => "An operation that keeps failing the same way costs the server as much as a \
                     successful one.",

@@ -26,8 +26,8 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
         return;
     };
     let top_rate = f64::from(top.getattrs) / seconds;
-    // Attribute caches hold for at least three seconds, so more than one GETATTR per second for one file by one
-    // client means that the cache is off.
+    // Attribute caches keep entries for at least three seconds, so more than one GETATTR per second for the same file
+    // by the same client means that the cache is off.
     if percent(getattrs, calls) >= 20.0 && top_rate >= 1.0 && top.getattrs >= 20 {
         findings.push(Finding {
             kind: "getattr-storm".into(),

@@ -1,4 +1,4 @@
-//! Finds a few files that take much of the load.
+//! Finds a small number of files that receive much of the load.
 
 use brunt_result::capture::Finding;
 
@@ -26,7 +26,7 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     }
     let (count, kind) = analysis.all.hot.file_count();
     let count = kind.show(count.to_string());
-    // Only the first 25 and the very first are needed.
+    // Only the 25 hottest files are needed, and which of them is the hottest.
     let order = |(key, f): &(u64, &crate::analysis::hot::FileEntry)| {
         (std::cmp::Reverse(f.load.operations), *key)
     };

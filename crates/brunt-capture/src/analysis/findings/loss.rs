@@ -1,5 +1,5 @@
-//! Reports losses of the capture and their cause, even if few operations remain. Operations cut off at the start and
-//! end of the capture do not count as losses.
+//! Reports capture losses and their cause, even if few operations remain. Operations cut off at the start and end of
+//! the capture do not count as losses.
 
 use std::borrow::Cow;
 
@@ -17,15 +17,15 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
-    // Either the call is missing, or the reply, or the part that identifies the record.
+    // The call, the reply, or the part that identifies the record is missing.
     let lost = ledger.replies_unmatched + ledger.records_lost + ledger.replies_lost;
     let operations = ledger.calls + ledger.replies_unmatched + ledger.records_lost;
     let holes = format_size(ledger.hole_bytes);
-    // A snap length cuts most packets that carry data; a tap loses some packets entirely.
+    // A snap length truncates most packets that carry data; a tap loses some packets entirely.
     let cut = percent(ledger.packets_cut, ledger.packets) >= 1.0;
-    // In a small capture, one or two may merely be cut off at its start or end.
+    // In a small capture, one or two operations may merely be cut off at the start or end.
     let counts = lost >= 10 || operations >= 100;
-    // Complete messages without any call mean that the other direction is missing; `one_sided` reports that.
+    // Complete messages without any call mean that one direction is missing; `one_sided` reports that.
     let counts = counts && (ledger.calls > 0 || ledger.records_lost >= 10);
     if counts && percent(lost, operations) >= 0.1 || ledger.packets_dropped > 0 {
         findings.push(Finding {
@@ -57,8 +57,8 @@ fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
         findings.push(Finding {
             kind: "capture-incomplete".into(),
             text: format!(
-                "{} of {} calls and replies were not captured to the end: {holes} are missing, {} \
-                 of them file data ({:.0} % of it).",
+                "{} of {} calls and replies were not captured completely: {holes} are missing, {} of \
+                 them file data ({:.0} % of it).",
                 ledger.records_damaged,
                 ledger.calls + ledger.replies,
                 format_size(ledger.data_bytes_missing),

@@ -27,15 +27,15 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     findings.push(Finding {
         kind: "misaligned".into(),
         text: format!(
-            "Reads and writes of {} are misaligned (offsets are not multiples of 4,096 bytes); for {}, \
-             {:.0} % of {} READs and WRITEs.",
+            "Reads and writes by {} are misaligned (offsets are not multiples of 4,096 bytes); for \
+             {}, {:.0} % of {} READs and WRITEs.",
             counted(clients.len(), "client"),
             first.address,
             percent(first.misaligned, first.transfers),
             first.transfers
         ),
         advice:
-            "With a block-based store, such writes require a read first: look for direct I/O or \
+            "On block-based storage, a misaligned write requires a read first: look for direct I/O or \
              misaligned virtual disks."
                 .into(),
     });

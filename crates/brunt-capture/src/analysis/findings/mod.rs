@@ -1,5 +1,5 @@
-//! Findings for an administrator: a text with its evidence. A rule is one file here and one line in [`RULES`].
-//! The one rule: a finding is reported only above its threshold, and states the figures it is based on.
+//! Findings for an administrator: a statement with its evidence. Each rule is one file here and one line in
+//! [`RULES`]. The one rule: a finding is reported only above its threshold, with the figures it is based on.
 
 mod clock_step;
 mod commits;
@@ -20,8 +20,8 @@ use super::Analysis;
 use crate::ledger::Ledger;
 use rule::Rule;
 
-/// All rules, in the order of their findings. Losses come first: if most data is missing, the few remaining
-/// operations prove nothing else.
+/// All rules, in the order in which their findings are listed. Losses come early: if most data is missing, the few
+/// remaining operations prove nothing else.
 const RULES: &[Rule] = &[
     clock_step::RULE,
     loss::RULE,
@@ -36,7 +36,7 @@ const RULES: &[Rule] = &[
     commits::RULE,
 ];
 
-/// Fewer operations prove nothing.
+/// With fewer operations, most rules report nothing.
 const OPERATIONS_MIN: u64 = 100;
 
 /// All findings.
@@ -49,7 +49,7 @@ pub(super) fn find(analysis: &Analysis, ledger: &Ledger) -> Vec<Finding> {
     findings
 }
 
-/// Losses of the capture, the only findings that counters show without an analysis.
+/// Capture losses, found from the counters alone, without an analysis.
 pub fn ledger_findings(ledger: &Ledger) -> Vec<Finding> {
     let mut findings = Vec::new();
     (loss::RULE.find)(&Analysis::new(), ledger, &mut findings);
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::operation::Sink;
 
-    /// A capture of other traffic is distinguished from an idle one; a little ARP is not reported.
+    /// A capture of unsupported traffic is distinguished from an idle one; a little ARP is not reported.
     #[test]
     fn a_capture_of_other_traffic_is_reported() {
         let mut analysis = Analysis::new();
@@ -92,8 +92,8 @@ mod tests {
         assert!(found(1000).is_empty());
     }
 
-    /// Missing data is reported with its cause even if few operations remain; operations cut by the capture's start and
-    /// end are not.
+    /// Missing data is reported with its cause even if few operations remain; operations cut off by the start or end
+    /// of the capture are not.
     #[test]
     fn missing_data_is_reported_with_its_cause() {
         let check = |ledger: Ledger, expected: Option<(&str, &str)>| {
@@ -140,7 +140,7 @@ mod tests {
             },
             Some(("capture-loss", "snap length")),
         );
-        // Cut so short that no message is complete.
+        // Truncated so that no message is complete.
         let cut = Ledger {
             packets: 600,
             packets_cut: 600,
@@ -155,7 +155,7 @@ mod tests {
             },
             Some(("capture-loss", "--ring")),
         );
-        // Every header was seen, but two thirds of the data were not.
+        // Every header was seen, but two thirds of the data was not.
         let damaged = Ledger {
             records_damaged: 49,
             data_bytes: 1 << 20,

@@ -1,4 +1,4 @@
-//! Detects captures of other traffic. Reported regardless of the number of operations: it may be the reason that there
+//! Detects captures of unsupported traffic. Reported regardless of the number of operations: it may explain why there
 //! are none.
 
 use brunt_result::capture::Finding;
@@ -13,7 +13,7 @@ pub(super) const RULE: Rule = Rule {
     needs_operations: false,
 };
 
-/// ARP, ICMP and the like never make up this share of a storage capture.
+/// ARP, ICMP and the like never reach this share of a storage capture.
 const SHARE_MIN_PERCENT: f64 = 20.0;
 const PACKETS_MIN: u64 = 10;
 

@@ -13,11 +13,11 @@ pub(super) const RULE: Rule = Rule {
     needs_operations: false,
 };
 
-/// Fewer can be the rest of a connection that was cut by the capture's start.
+/// Fewer messages can be the rest of a connection that began before the capture.
 const MESSAGES_MIN: u64 = 10;
 
 fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
-    // RPC counts replies that name no operation separately; for iSCSI, they are responses without their commands.
+    // RPC counts replies without any captured call separately; for iSCSI, they are responses without commands.
     let alone = ledger
         .named()
         .find(|(name, _)| *name == "replies_alone")

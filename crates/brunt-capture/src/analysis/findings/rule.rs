@@ -1,4 +1,4 @@
-//! The form of a rule for findings, and what rules share.
+//! The type of a rule for findings, and what rules share.
 
 use brunt_result::capture::Finding;
 

@@ -1,4 +1,4 @@
-//! Times, names and sentences that fit in a terminal's lines.
+//! Formats times, names and sentences for the lines of a terminal.
 
 use std::fmt::Write;
 

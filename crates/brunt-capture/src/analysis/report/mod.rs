@@ -27,7 +27,7 @@ use crate::operation::FileKey;
 /// Entries per ranking.
 const RANKED: usize = 25;
 
-/// `None` if there are no latencies because no reply was seen.
+/// The row of a latency distribution; `None` without latencies, that is, if no reply was seen.
 fn latency_row<L: Quantiles>(latency: &L) -> Option<LatencyRow> {
     (latency.count() > 0).then(|| LatencyRow {
         mean_ns: latency.sum_ns() / latency.count(),
@@ -40,7 +40,7 @@ fn latency_row<L: Quantiles>(latency: &L) -> Option<LatencyRow> {
     })
 }
 
-/// Ranks `all` by operations, bytes and time; `name` is called only for the top entries.
+/// Ranks `all` by operations, bytes and time; calls `name` only for the top entries.
 fn rank<T: Copy + Ord>(
     all: Vec<(T, HotLoad, Option<&Latency>)>,
     (count, count_kind): (u64, CountKind),
@@ -85,8 +85,8 @@ fn rank<T: Copy + Ord>(
 }
 
 /// Indexes of the `RANKED` entries with the largest `key`, largest first. Ties are broken by the entry's identity, so
-/// that the order doesn't depend on which was seen first. Takes one pass, since most entries are smaller than the last
-/// of these.
+/// the result doesn't depend on which entry was seen first. Takes one pass, because most entries are smaller than the
+/// last of those selected.
 fn first_by<T: Copy + Ord>(
     all: &[(T, HotLoad, Option<&Latency>)],
     key: impl Fn(&HotLoad) -> u64,
@@ -103,14 +103,14 @@ fn first_by<T: Copy + Ord>(
     first.into_iter().map(|(.., index)| index).collect()
 }
 
-/// Whether a report has operations of a protocol that is dissected.
+/// Whether a report contains operations of a dissected protocol.
 pub fn is_understood(report: &Report) -> bool {
     let is_other = |row: &OperationRow| row.name == OTHER.name();
     report.by_operation.iter().any(|row| !is_other(row))
 }
 
 impl Analysis {
-    /// Builds the report, with the counters of the pipeline that fed this.
+    /// Builds the report, with the counters of the pipeline that fed this analysis.
     pub fn report(&self, ledger: &Ledger) -> Report {
         let all = &self.all;
         let duration_s = all.rates.duration_s();
@@ -204,7 +204,7 @@ fn per_second(amount: f64, duration_s: f64) -> Option<f64> {
     (duration_s > 0.0).then(|| amount / duration_s)
 }
 
-/// Number of directories; evicted files may have been in others.
+/// Number of directories: a lower bound if files were evicted, which may have been in others.
 fn directory_count(hot: &Hot) -> (u64, CountKind) {
     let kind = match hot.files.evicted().0 {
         0 => CountKind::Exact,
@@ -230,7 +230,7 @@ fn directories(hot: &Hot) -> Vec<(FileKey, HotLoad, Option<&Latency>)> {
     directories
 }
 
-/// A latency, if the capture has timestamps.
+/// The latency, or `None` if the capture has no timestamps.
 fn known<'a, L>(latency: Option<&'a L>, rates: &Rates) -> Option<&'a L> {
     latency.filter(|_| rates.is_timed())
 }

@@ -1,5 +1,5 @@
-//! Prints the sections of analyses as tables and lists of figures, at most 80 columns wide. The one rule: it is
-//! independent of individual analyses, so a new one needs no code here.
+//! Prints the sections of analyses as tables and lists of figures, at most 80 columns wide. The one rule: it knows no
+//! individual analysis, so a new analysis needs no code here.
 
 use std::fmt::Write;
 
@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use super::line::{shorten, time, wrap};
 
-/// Rows per table; the page and the JSON have all.
+/// Rows per table; the page and the JSON contain all rows.
 const ROWS_MAX: usize = 5;
-/// Width of a table without its indentation.
+/// Table width without the indentation.
 const WIDTH: usize = 78;
-/// Texts are shortened to fit a line, but not below this.
+/// Texts are shortened to fit a line, but not below this width.
 const TEXT_WIDTH_MIN: usize = 12;
 /// Space between columns.
 const GAP: usize = 2;
@@ -93,7 +93,7 @@ fn write_table(section: &SectionLayout, rows: &[Value], o: &mut String) {
     }
 }
 
-/// Widths of the columns: as wide as their cells, except that the widest texts shrink until a line fits.
+/// Column widths: as wide as the cells, except that the widest text columns shrink until a line fits.
 fn widths(columns: &[&SectionColumn], lines: &[Vec<String>]) -> Vec<usize> {
     let width = |index: usize| lines.iter().map(move |line| line[index].chars().count());
     let mut widths: Vec<usize> = (0..columns.len())
@@ -159,7 +159,7 @@ mod tests {
         );
     }
 
-    /// The terminal has the first rows, and lines of at most 80 columns.
+    /// The terminal shows the first rows, in lines of at most 80 columns.
     #[test]
     fn long_tables_are_cut_in_both_directions() {
         let row = json!({ "client": "c".repeat(200), "bytes": 1 });
@@ -178,7 +178,7 @@ mod tests {
         assert!(text.contains('…'));
     }
 
-    /// Sections without rows, and those for programs only, are left out.
+    /// Sections without rows, and sections only for programs, are left out.
     #[test]
     fn nothing_to_show_is_not_shown() {
         let none: [Value; 0] = [];

@@ -68,7 +68,7 @@ pub fn text(report: &Report) -> String {
             &report.directories,
         ),
         ("clients", &report.clients),
-        ("pairs of client and file", &report.pairs),
+        ("client-file pairs", &report.pairs),
     ] {
         if let Some(ranking) = ranking {
             write_ranking(o, title, ranking, report.is_answered());
@@ -80,7 +80,7 @@ pub fn text(report: &Report) -> String {
 }
 
 fn write_operations(report: &Report, o: &mut String) {
-    // NFSv4 has names of up to 20 letters.
+    // NFSv4 operations have names of up to 20 letters.
     let width = report
         .by_operation
         .iter()
@@ -165,7 +165,7 @@ fn write_profile(report: &Report, o: &mut String) {
     let _ = match report.is_answered() {
         true => writeln!(
             o,
-            "; {} calls in flight, {} at most",
+            "; {} calls in flight, peak {}",
             known(p.outstanding_mean, |mean| format!("{mean:.1}")),
             p.outstanding_max
         ),
@@ -191,7 +191,7 @@ fn write_ledger(report: &Report, o: &mut String) {
     write_unclaimed(&report.ledger, o);
 }
 
-/// From packets to records.
+/// The path from packets to records.
 fn write_packets(l: &Counters, o: &mut String) {
     let _ = writeln!(
         o,

@@ -1,5 +1,5 @@
-//! SCSI commands: the fields of their CDBs that determine kinds and blocks, and the names of statuses. The one rule: an
-//! unknown command is still an operation, with the index of "SCSI OTHER".
+//! SCSI commands: the fields of their CDBs that determine kind and blocks, and the names of statuses. The one rule:
+//! an unknown command still counts as an operation, with the index of "SCSI OTHER".
 
 use brunt_wire::scsi::cdb::{Cdb, Transfer, op};
 use brunt_wire::scsi::sense::ScsiStatus;
@@ -7,7 +7,7 @@ use brunt_wire::scsi::sense::ScsiStatus;
 use crate::key::TransferDirection;
 
 const OTHER: u16 = 15;
-/// The index of the kind of task management functions.
+/// The index of the kind for task management functions.
 pub const TASK_MANAGEMENT: u16 = 16;
 
 /// The index of a command's kind.
@@ -34,7 +34,7 @@ pub const fn place(cdb: &Cdb) -> u16 {
     }
 }
 
-/// Direction in which a command moves block data, if it does.
+/// The direction in which a command moves block data, if it moves any.
 pub fn direction(cdb: &Cdb) -> Option<TransferDirection> {
     match place(cdb) {
         0 => Some(TransferDirection::Read),
@@ -43,12 +43,12 @@ pub fn direction(cdb: &Cdb) -> Option<TransferDirection> {
     }
 }
 
-/// Whether a command is UNMAP, whose blocks are listed in its data.
+/// Whether a command is UNMAP, which lists its blocks in its data.
 pub fn is_unmap(cdb: &Cdb) -> bool {
     cdb[0] == op::UNMAP
 }
 
-/// Whether the data of a command is parsed: UNMAP's list, or a capacity.
+/// Whether a command's data is parsed: the list of an UNMAP, or a capacity.
 pub fn is_described_by_data(cdb: &Cdb) -> bool {
     matches!(place(cdb), 3 | 9)
 }

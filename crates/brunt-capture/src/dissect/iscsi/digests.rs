@@ -1,11 +1,11 @@
-//! Tracks which digests follow headers and data: as agreed in the login or, in a session that began before the
-//! capture, as inferred from the bytes. Used by [`super::frames`]. The one rule: digests agreed in a login stay
-//! in effect; inferred ones are forgotten if they lead to no header.
+//! Tracks whether digests follow headers and data: as agreed in the login or, in a session that began before the
+//! capture, as inferred from the bytes. Used by [`super::frames`]. The one rule: digests agreed in a login stay in
+//! effect; inferred ones are dropped if they lead to a position without a header.
 
 use brunt_wire::iscsi::digest::RunningDigest;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES};
 
-/// The digests in use; `None` while unknown.
+/// Which digests are in use; `None` while unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
     /// After headers.
@@ -24,12 +24,12 @@ impl Digests {
         agreed: true,
     };
 
-    /// Whether both are known.
+    /// Whether the use of both digests is known.
     pub fn are_known(self) -> bool {
         self.header.is_some() && self.data.is_some()
     }
 
-    /// The digests led to a position without a header: forgets them unless they were agreed on.
+    /// The digests led to a position without a header: forgets them unless they were agreed in a login.
     pub fn on_missing_header(&mut self) {
         if !self.agreed {
             *self = Digests::default();
@@ -53,18 +53,18 @@ pub enum Part {
     Data,
 }
 
-/// The bytes expected if a digest comes next.
+/// The bytes expected at the position of a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     /// These bytes.
     Sum([u8; DIGEST_BYTES]),
-    /// Unknown: not all covered bytes were captured.
+    /// Unknown because not all covered bytes were captured.
     Unknown,
-    /// Other bytes were found.
+    /// Other bytes were found there.
     Refuted,
 }
 
-/// A position in the stream where a digest is, if digests of its kind are in use.
+/// A position in the stream where a digest follows if digests of this kind are in use.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenDigest {
     part: Part,
@@ -72,7 +72,7 @@ pub struct OpenDigest {
 }
 
 impl OpenDigest {
-    /// A digest of a part; `sum` is present if all of the part was captured.
+    /// The position of a part's digest; `sum` is present if all of the part was captured.
     pub fn new(part: Part, sum: Option<[u8; DIGEST_BYTES]>) -> OpenDigest {
         OpenDigest {
             part,
@@ -80,8 +80,9 @@ impl OpenDigest {
         }
     }
 
-    /// Takes the digest from the start of `rest`, which settles that digests are in use; `false` if it is not there.
-    /// Too few bytes settle nothing. A digest that can't be verified is taken if digests are known to be in use.
+    /// Takes the digest from the start of `rest`, which settles that digests are in use; returns `false` if it is not
+    /// there. With too few bytes, nothing is settled. A digest that can't be verified is taken only if digests are
+    /// known to be in use.
     pub fn take(&mut self, rest: &mut &[u8], digests: &mut Digests) -> bool {
         let Some((found, behind)) = rest.split_first_chunk::<DIGEST_BYTES>() else {
             return false;
@@ -102,7 +103,7 @@ impl OpenDigest {
         is_there
     }
 
-    /// Whether other bytes were found at its position.
+    /// Whether bytes other than the digest were found at its position.
     pub fn is_refuted(&self) -> bool {
         self.expected == Expected::Refuted
     }

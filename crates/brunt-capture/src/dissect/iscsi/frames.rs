@@ -1,8 +1,8 @@
 //! Splits one direction of an iSCSI connection into PDUs (RFC 7143, 11.2): locates headers and data, and
-//! resynchronises after a gap or in a session that began before the capture. [`super::Iscsi`] feeds it bytes
-//! and takes one event after another. The one rule: after a search, a PDU counts only with further evidence: a
-//! waiting task, the beginning of its segment (for a command whose lengths agree), its end, a digest, or a
-//! header right after it.
+//! resynchronises after a gap or in a session that began before the capture. [`super::Iscsi`] feeds it bytes and
+//! takes one event after another. The one rule: after a search, a PDU counts only with further evidence: a waiting
+//! task, a command at the start of a segment with consistent lengths, a PDU that ends with its segment, a digest, or
+//! a header right after the PDU.
 
 use brunt_wire::iscsi::digest::{RunningDigest, digest};
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, Opcode, padded};
@@ -14,19 +14,18 @@ use super::headers::{
 
 /// Bytes searched before other dissectors may claim the connection.
 const SEARCH_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of one search after which the PDU alignment is dropped: it was apparently derived from something other than a
-/// PDU.
+/// Bytes of one search after which the PDU alignment is dropped, since it was apparently not derived from a real PDU.
 const ALIGNED_SEARCH_BYTES_MAX: u64 = 256 << 10;
-/// All parts of a PDU are whole words (RFC 7143, 11.2), so every PDU begins at the same offset within a word of
-/// its stream.
+/// All parts of a PDU are whole words (RFC 7143, 11.2), so all PDUs of a stream have the same alignment within a
+/// word.
 const WORD_BYTES: usize = 4;
 
-/// The next event in a direction.
+/// The next event in one direction.
 #[derive(Clone, Copy, Debug)]
 pub enum PduEvent<'a> {
     /// A header was read: [`Half::pdu`].
     Begin,
-    /// Bytes of its data segment, at this offset from its start.
+    /// Bytes of the PDU's data segment, and their offset in it.
     Data(u32, &'a [u8]),
     /// The end of the PDU.
     End,
@@ -43,18 +42,18 @@ enum Phase {
     Search,
 }
 
-/// A PDU being read.
+/// Reads additional headers and their digest, then data, then padding and digest.
 #[derive(Clone, Copy, Debug)]
 pub struct Pdu {
     /// Its header.
     pub bhs: Bhs,
     /// When its first byte was captured.
     pub first_ns: u64,
-    /// The latest time of its packets. If packets were reordered, this is not the time of its last byte.
+    /// The latest capture time of its packets. If packets were reordered, this may not be the time of its last byte.
     pub last_ns: u64,
-    /// Bytes of payload before it in its first packet.
+    /// Bytes of payload before the PDU in its first packet.
     pub at: u32,
-    /// Whether all of it was captured so far.
+    /// Whether all of the PDU was captured so far.
     pub whole: bool,
     /// Whether there is enough evidence that it is a PDU.
     pub counts: bool,
@@ -65,16 +64,16 @@ pub struct Pdu {
 /// The effect of missing bytes on the PDU being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GapInPdu {
-    /// Missing bytes of its data.
+    /// Missing bytes of the PDU's data.
     pub data_missing: u32,
-    /// It counts from this point on, because it or its header ends where the gap does, as happens if the snap length
-    /// cut the segment.
+    /// The PDU counts from this point on, because it or its header ends where the gap does; this happens if the snap
+    /// length cut the segment.
     pub begins: bool,
-    /// It cannot be read to the end.
+    /// The rest of the PDU cannot be read.
     pub ended: bool,
 }
 
-/// The reading state of a direction.
+/// The reading state of one direction.
 #[derive(Debug)]
 pub struct Half {
     phase: Phase,
@@ -91,13 +90,13 @@ pub struct Half {
     searched_all: u64,
     /// Whether the PDU boundaries are only known from a search.
     doubtful: bool,
-    /// A possible digest at the next bytes, of a header or of data that ended.
+    /// The digest that may come next: of a header, or of data that has ended.
     open: Option<OpenDigest>,
-    /// The running digest of the data, while it is unknown whether one follows.
+    /// The running digest of the data, while it is unknown whether a digest follows it.
     sum: Option<RunningDigest>,
-    /// A PDU began where another one ended, so all others begin at a multiple of a word from there.
+    /// A PDU began where another one ended, so all others begin a multiple of a word from there.
     aligned: bool,
-    /// Bytes until the next offset in a search where a PDU can begin.
+    /// During a search, the number of bytes until the next offset where a PDU can begin.
     skip: usize,
 }
 
@@ -133,7 +132,7 @@ impl Default for Half {
 }
 
 impl Half {
-    /// The PDU being read, or the last one.
+    /// The current PDU, or the last one.
     pub fn pdu(&self) -> &Pdu {
         &self.pdu
     }
@@ -153,8 +152,8 @@ impl Half {
         self.searched_all
     }
 
-    /// Takes the next event out of `rest`; `None` if it has no further one. `all` is the segment that ends with
-    /// `rest`; `waits` returns whether a task with that tag is waiting.
+    /// Takes the next event out of `rest`; `None` if there are no more. `all` is the segment that ends with `rest`;
+    /// `waits` returns whether a task with a given tag is waiting.
     pub fn next<'a>(
         &mut self,
         all: &'a [u8],
@@ -192,7 +191,7 @@ impl Half {
         }
     }
 
-    /// The next event of the PDU being read; `None` if more bytes are needed, or if it ended and does not count.
+    /// The next event of the current PDU; `None` if more bytes are needed, or if the PDU ended and does not count.
     #[inline]
     fn continue_pdu<'a>(
         &mut self,
@@ -259,11 +258,11 @@ impl Half {
         } else if open.is_refuted() && self.pdu.counts {
             open.settle(false, digests);
         } else {
-            // The start of its data is unknown.
+            // It is unknown where the data starts.
             return;
         }
-        // This also applies if the other direction has shown that a digest follows data: this PDU's end was
-        // computed without one.
+        // This also applies if the other direction has shown that a digest follows data, because this PDU's end was
+        // computed without a digest.
         let is_open = digests.data != Some(false) && self.after_data < DIGEST_BYTES;
         self.sum = is_open.then(RunningDigest::default);
     }
@@ -290,11 +289,12 @@ impl Half {
     fn count_searched(&mut self, passed: usize) {
         self.searched += passed as u64;
         self.searched_all += passed as u64;
-        // Beyond this, every offset is searched, and gaps no longer preserve an alignment.
+        // Beyond this limit, every offset is searched, and gaps no longer preserve an alignment.
         self.aligned &= self.searched <= ALIGNED_SEARCH_BYTES_MAX;
     }
 
-    /// Collects the 48 bytes of a header, or the next ones of a search; `false` if more are needed.
+    /// Collects the 48 bytes of a header or, in a search, moves on to the next ones; `false` if more bytes are
+    /// needed.
     fn fill_window(&mut self, all: &[u8], rest: &mut &[u8], time_ns: u64) -> bool {
         if rest.is_empty() {
             return false;
@@ -307,7 +307,7 @@ impl Half {
         self.window[self.have..self.have + taken].copy_from_slice(&rest[..taken]);
         self.have += taken;
         *rest = &rest[taken..];
-        // In a search, the window moves. If it begins in the previous segment, it keeps that segment's time.
+        // In a search, the window moves. If the window begins in the previous segment, it keeps that segment's time.
         let read = all.len() - rest.len();
         if self.phase == Phase::Search && read >= BHS_BYTES {
             (self.pdu.first_ns, self.pdu.at) = (time_ns, (read - BHS_BYTES) as u32);
@@ -317,7 +317,7 @@ impl Half {
         self.have == BHS_BYTES
     }
 
-    /// The window is not a header: moves to the next possible one, which may be in `rest` again.
+    /// The window is not a header: moves to the next possible position, which may lie in `rest` again.
     fn pass_window<'a>(&mut self, all: &'a [u8], rest: &mut &'a [u8]) {
         let (step, read) = (self.step(), all.len() - rest.len());
         let passed = if let Some(at) = read.checked_sub(BHS_BYTES) {
@@ -336,7 +336,7 @@ impl Half {
         self.count_searched(passed);
     }
 
-    /// Checks the header in the window and starts its PDU; returns whether it is a header.
+    /// Checks the header in the window and starts its PDU; returns `false` if it is not a header.
     fn begin<'a>(
         &mut self,
         all: &'a [u8],
@@ -350,7 +350,7 @@ impl Half {
             self.pass_window(all, rest);
             return false;
         };
-        // A header here shows what lay between it and the preceding data.
+        // A header here settles whether a digest came between it and the preceding data.
         let is_next = self.phase == Phase::Search && self.searched == DIGEST_BYTES as u64;
         let is_behind_digest = is_next && self.open.is_some_and(|open| !open.is_refuted());
         if let Some(open) = self.open.take()
@@ -389,11 +389,12 @@ impl Half {
         true
     }
 
-    /// Whether the window may be a header: `None` if not, otherwise whether its digest follows, as far as known.
+    /// Whether the window may be a header: `None` if not; otherwise whether a header digest follows, if that is
+    /// known.
     #[inline]
     fn accept(&self, bhs: &Bhs, rest: &[u8], digests: &Digests) -> Option<Option<bool>> {
         let is_due = self.phase == Phase::Header && !self.doubtful && digests.are_known();
-        // If the digests were only inferred, a due header has to look like one too.
+        // If the digests were only inferred, a header that is due must also look like one.
         let is_due = is_due
             && if digests.agreed {
                 is_possible(bhs)
@@ -401,7 +402,7 @@ impl Half {
                 is_credible_but_for_cdb(bhs)
             };
         let is_likely = is_credible(bhs) && (self.phase == Phase::Header || is_search_worthy(bhs));
-        // If digests follow headers, a header found by a search needs a matching digest.
+        // If digests follow headers, a header found in a search needs a matching digest.
         let is_judged =
             digests.header.is_none() || digests.header == Some(true) && !self.is_framed();
         let has_digest = if is_likely && is_judged {
@@ -413,7 +414,7 @@ impl Half {
         (!is_refuted && (is_likely || is_due)).then_some(has_digest)
     }
 
-    /// Sets the lengths of the body's parts, and returns their sum.
+    /// Sets the lengths of the body's parts and returns their sum.
     #[inline]
     fn lay_out(&mut self, bhs: &Bhs, has_digest: Option<bool>, digests: &Digests) -> usize {
         let header = digests.header.or(has_digest) == Some(true);
@@ -425,8 +426,8 @@ impl Half {
         self.before_data + self.data + self.after_data
     }
 
-    /// Whether anything beyond its own bytes confirms a header; `left` bytes of its PDU follow, and `rest` of the
-    /// segment.
+    /// Whether anything beyond a header's own bytes confirms it; `left` bytes of its PDU and `rest` bytes of the
+    /// segment follow.
     #[inline]
     fn is_confirmed(
         &self,
@@ -440,17 +441,17 @@ impl Half {
             bhs.kind(),
             Opcode::DataIn | Opcode::DataOut | Opcode::R2t | Opcode::ScsiResponse
         ) && waits(bhs.initiator_task_tag.get());
-        // The PDU, or its header if the initiator sent it separately, extends exactly to the end of the segment.
+        // The PDU, or its header if the initiator sent the header separately, ends exactly with the segment.
         let ends_here = left == rest
             || may_have_digest && left + DIGEST_BYTES == rest
             || self.pdu.at == 0 && self.before_data == rest;
-        // A command at the start of its segment whose length matches its block count.
+        // A command at the start of its segment, with a length that matches its block count.
         let begins_here =
             self.pdu.at == 0 && bhs.kind() == Opcode::ScsiCommand && is_consistent(bhs);
         known || ends_here || begins_here
     }
 
-    /// The window is not a header. Starts a search if one was due.
+    /// The window is not a header. Starts a search if a header was due.
     fn refuse(&mut self, digests: &mut Digests) {
         if self.phase != Phase::Header {
             return;
@@ -463,7 +464,7 @@ impl Half {
         self.searched = 0;
     }
 
-    /// Handles missing bytes (`None`: an unknown number).
+    /// Handles missing bytes (`None`: their number is unknown).
     pub fn on_gap(&mut self, len: Option<u32>) -> GapInPdu {
         let left = self.before_data + self.data + self.after_data;
         self.open = None;
@@ -492,7 +493,7 @@ impl Half {
             }
             len => {
                 let (under_way, data) = (self.phase == Phase::Body, self.data as u32);
-                // The next offset after the gap that is a multiple of a word from a PDU's start.
+                // The first offset after the gap that is a multiple of a word away from a PDU's start.
                 let ahead = if under_way {
                     left
                 } else {
@@ -525,8 +526,8 @@ mod tests {
 
     use super::*;
 
-    /// `pdus` PDUs as a target sends them with these digests, and where their headers end: R2Ts, responses, and
-    /// data of any length from `fill`.
+    /// A stream of `pdus` PDUs from a target with these digests, and where their headers end: R2Ts, responses, and
+    /// data of random length, filled by `fill`.
     fn stream(
         random: &mut Random,
         digests: [bool; 2],
@@ -578,8 +579,8 @@ mod tests {
         }
     }
 
-    /// Wherever a capture begins and however its segments are cut, even after each header, both digests are inferred,
-    /// and nothing false is accepted in the meantime.
+    /// Wherever a capture begins and however its segments are cut, even after each header, the use of both digests is
+    /// inferred, and nothing false is accepted in the meantime.
     #[test]
     fn digests_are_inferred_wherever_a_capture_begins() {
         let mut random = Random::new(21);
@@ -615,14 +616,14 @@ mod tests {
         }
     }
 
-    /// If a logical unit contains bytes that look like PDUs, and a capture begins among them, digests inferred
-    /// from them are forgotten when they lead to no header.
+    /// If a logical unit contains bytes that look like PDUs, and a capture begins among them, the digests inferred
+    /// from them are forgotten when they lead to a position without a header.
     #[test]
     fn wrongly_inferred_digests_are_forgotten() {
         let mut random = Random::new(22);
         for round in 0..64 {
             let truth = ALL[1 + round % 3];
-            // The data of the PDU being sent when the capture begins.
+            // The data of the PDU that is being sent when the capture begins.
             let (held, ends) = stream(&mut random, [false; 2], 40, |random, data| {
                 random.fill(data)
             });

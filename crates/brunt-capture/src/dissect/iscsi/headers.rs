@@ -1,19 +1,19 @@
-//! Decides which 48 bytes can be a header, and finds candidates in a search. Called by [`super::frames`]. The
-//! one rule: [`find`] stops at everything that [`is_search_worthy`] accepts; evidence beyond the header's own
-//! bytes is judged elsewhere.
+//! Decides whether 48 bytes can be a header, and finds candidates in a search. Called by [`super::frames`]. The one
+//! rule: [`find`] stops at everything that [`is_search_worthy`] accepts; evidence beyond the header's own bytes is
+//! judged elsewhere.
 
 use brunt_wire::iscsi::pdu::{self, Bhs, FLAG_FINAL, Opcode, RESERVED_TAG};
 use brunt_wire::scsi::cdb::{Transfer, op};
 
-/// The longest plausible data segment: targets and initiators announce 256 KiB, and seldom 1 MiB or more.
+/// Limit on a plausible data segment: targets and initiators announce 256 KiB, and seldom 1 MiB or more.
 const DATA_BYTES_MAX: usize = 8 << 20;
-/// Additional header segments in four-byte words: a CDB of 260 bytes and a bidirectional length (11.2.2).
+/// Limit on additional header segments, in four-byte words: a CDB of 260 bytes and a bidirectional length (11.2.2).
 const AHS_WORDS_MAX: u8 = 66;
-/// The longest data segment of non-I/O PDUs in a search: the default of MaxRecvDataSegmentLength (13.12).
+/// Limit on the data segment of non-I/O PDUs in a search: the default of MaxRecvDataSegmentLength (13.12).
 const TEXT_BYTES_MAX: usize = 8 << 10;
 
-/// Whether these can be the first 48 bytes of a PDU where one is due. Reserved fields are not checked: libiscsi
-/// 1.19 leaves bytes of an earlier CDB after a shorter one.
+/// Whether these 48 bytes can be a header where one is due. Reserved fields are not checked: libiscsi 1.19 leaves
+/// bytes of an earlier, longer CDB after a shorter one.
 pub fn is_possible(bhs: &Bhs) -> bool {
     bhs.opcode & 0x80 == 0
         && !matches!(bhs.kind(), Opcode::Other(_))
@@ -21,7 +21,7 @@ pub fn is_possible(bhs: &Bhs) -> bool {
         && bhs.data_len() <= DATA_BYTES_MAX
 }
 
-/// Whether these may be the first 48 bytes of a PDU: reserved fields are zero, and lengths are plausible.
+/// Whether these 48 bytes may be a header: reserved fields are zero, and lengths are plausible.
 pub fn is_credible(bhs: &Bhs) -> bool {
     let tail_is_zero = || {
         let cdb = pdu::ScsiCommand::view(bhs).cdb;
@@ -60,7 +60,7 @@ pub fn is_credible_but_for_cdb(bhs: &Bhs) -> bool {
                 && (data.reserved2, data.reserved3, data.reserved4) == ([0; 4], [0; 4], [0; 4])
         }
         Opcode::DataIn => {
-            // The Linux target sets no unit there.
+            // The Linux target sets the LUN to all ones there.
             let lun = lun || bhs.lun == [0xff; 8];
             no_ahs && tagged && b & 0x38 == 0 && bhs.specific[0] == 0 && lun
         }
@@ -91,10 +91,10 @@ pub fn is_credible_but_for_cdb(bhs: &Bhs) -> bool {
     }
 }
 
-/// Whether a search may stop at a credible header. Text, login and NOP PDUs have few reserved fields, and they
-/// are short: accepting a long one in data could skip megabytes. Commands with additional headers (a CDB of
-/// more than 16 bytes, bidirectional data) are accepted only where one is due: searching for them would cost a
-/// third more.
+/// Whether a search may stop at a credible header. Text, login and NOP PDUs have few reserved fields, but are short
+/// in practice: accepting a long one found inside data could skip megabytes. Commands with additional headers (a CDB
+/// of more than 16 bytes, bidirectional data) are accepted only where a header is due: searching for them would cost
+/// a third more.
 pub fn is_search_worthy(bhs: &Bhs) -> bool {
     let is_io = matches!(
         bhs.kind(),
@@ -103,7 +103,7 @@ pub fn is_search_worthy(bhs: &Bhs) -> bool {
     bhs.total_ahs_length == 0 && (is_io || bhs.data_len() <= TEXT_BYTES_MAX)
 }
 
-/// Whether a command reads or writes blocks of a usual block size.
+/// Whether a command reads or writes blocks of a common block size.
 pub fn is_consistent(bhs: &Bhs) -> bool {
     let command = pdu::ScsiCommand::view(bhs);
     let blocks = match command.cdb[0] {
@@ -117,12 +117,12 @@ pub fn is_consistent(bhs: &Bhs) -> bool {
     blocks > 0 && bytes.is_multiple_of(blocks) && is_length(bytes / blocks)
 }
 
-/// Bytes skipped together if no header begins in them, and the bytes after them that are needed to decide.
+/// Bytes skipped at once if no header begins in them, and the bytes after them that are needed to decide.
 const BLOCK_BYTES: usize = 64;
 const AHEAD_BYTES: usize = 4;
 
-/// Whether a header may begin at one of the words of a block, judging by its first two bytes and the fifth;
-/// false positives are possible. Headers accepted in a search have no additional headers, and a NOP's first
+/// Whether a header may begin at one of the words of a block, judging by the first, second and fifth byte at each
+/// word; false positives are possible. Headers accepted in a search have no additional headers, and a NOP's first
 /// bytes are not zero. Written so that the compiler compares several words at once.
 #[inline]
 fn any_word_may_begin(block: &[u8; BLOCK_BYTES + AHEAD_BYTES]) -> bool {
@@ -132,14 +132,14 @@ fn any_word_may_begin(block: &[u8; BLOCK_BYTES + AHEAD_BYTES]) -> bool {
     );
     let mut any = 0;
     for (first, second) in firsts.iter().zip(seconds) {
-        // The opcode is the lowest byte, the flags the next.
+        // The lowest byte is the opcode, the next the flags.
         let (first, second) = (u32::from_le_bytes(*first), u32::from_le_bytes(*second));
         any |= u32::from((first & 0x80) | (second & 0xff) == 0) & u32::from(first & 0xffff != 0);
     }
     any != 0
 }
 
-/// Like [`any_word_may_begin`], for each byte of a block.
+/// Like [`any_word_may_begin`], but checks every byte of a block.
 #[inline]
 fn any_byte_may_begin(block: &[u8; BLOCK_BYTES + AHEAD_BYTES]) -> bool {
     let mut any = 0;
@@ -150,7 +150,7 @@ fn any_byte_may_begin(block: &[u8; BLOCK_BYTES + AHEAD_BYTES]) -> bool {
     any != 0
 }
 
-/// Whether a header may begin with these bytes, as far as they are present.
+/// Whether a header may begin with these bytes; missing bytes are not checked.
 pub fn may_begin(bytes: &[u8]) -> bool {
     let opcode = Opcode::from_byte(bytes[0]);
     if bytes[0] & 0x80 != 0 || matches!(opcode, Opcode::Other(_)) {
@@ -164,8 +164,8 @@ pub fn may_begin(bytes: &[u8]) -> bool {
     flags && bytes.get(4).is_none_or(|words| *words == 0)
 }
 
-/// The first multiple of `step`, which is 4 or 1, at which a header may begin in `bytes`; without one, the first
-/// multiple after `bytes`.
+/// The first multiple of `step`, which is 4 or 1, at which a header may begin in `bytes`; if there is none, the first
+/// multiple beyond `bytes`.
 pub fn find(bytes: &[u8], step: usize) -> usize {
     assert!(
         matches!(step, 1 | 4),
@@ -173,7 +173,7 @@ pub fn find(bytes: &[u8], step: usize) -> usize {
     );
     let mut at = 0;
     while at < bytes.len() {
-        // In random data, one block in 32 is examined closely: 1.4 instructions per byte for the whole search.
+        // In random data, one block in 32 is examined closely: the whole search takes 1.4 instructions per byte.
         if let Some(block) = bytes[at..].first_chunk() {
             let any = if step == 4 {
                 any_word_may_begin(block)
@@ -232,7 +232,7 @@ mod tests {
         ]
     }
 
-    /// A header is found at any offset, and only possible headers are found before it.
+    /// A header is found at any offset, and before it the search stops only at possible headers.
     #[test]
     fn every_credible_header_is_found() {
         let mut random = Random::new(7);
@@ -274,7 +274,7 @@ mod tests {
         for round in 0..2000 {
             let mut bytes = vec![0; random.below(300) as usize];
             random.fill(&mut bytes);
-            // Byte values as in headers, so that some are found.
+            // Byte values that occur in headers, so that some are found.
             bytes
                 .iter_mut()
                 .for_each(|byte| *byte &= [0xff, 0x3f, 0x81, 0x47][round % 4]);

@@ -12,7 +12,7 @@ impl DissectorId for IscsiId {
     type Detail<'a> = Scsi<'a>;
 }
 
-/// The protocol of all operations here.
+/// The protocol of all iSCSI operations.
 pub const SCSI: Protocol = Protocol::of::<IscsiId>(0);
 
 /// Indexes of the counters.

@@ -1,5 +1,5 @@
-//! The kinds of operations of iSCSI: SCSI commands and task management. The one rule: a command that is not in the
-//! table is still an operation, of kind "SCSI OTHER".
+//! The kinds of iSCSI operations: SCSI commands and task management. The one rule: a command that is not in the table
+//! still counts as an operation, of kind "SCSI OTHER".
 
 use brunt_result::OpKind;
 use brunt_wire::scsi::cdb::Cdb;
@@ -74,9 +74,9 @@ pub const KINDS: [OperationInfo; 17] = [
         op: None,
     },
 ];
-/// Writes to a logical unit.
+/// WRITE: writes to a logical unit.
 pub const SCSI_WRITE: OperationKind = OperationKind::of::<IscsiId>(1);
-/// Makes written data durable.
+/// SYNCHRONIZE CACHE: makes written data durable.
 pub const SCSI_SYNCHRONIZE_CACHE: OperationKind = OperationKind::of::<IscsiId>(2);
 
 /// The kind of a command; `None` means task management.

@@ -1,6 +1,6 @@
-//! Extracts from a login what the rest of a connection depends on: initiator, target, and whether digests
-//! follow headers and data (RFC 7143, 6 and 13). [`super::Iscsi`] feeds it the data of login PDUs. The one
-//! rule: digests are in use only if agreed on, and only from the response that ends the login.
+//! Extracts from a login what the rest of a connection depends on: initiator, target, and whether digests follow
+//! headers and data (RFC 7143, 6 and 13). [`super::Iscsi`] feeds it the data of login PDUs. The one rule: digests are
+//! in use only if agreed on, and only after the response that ends the login.
 
 use brunt_wire::iscsi::pdu::{LoginRequest, LoginResponse, code};
 use brunt_wire::iscsi::text::parse_pairs;
@@ -13,22 +13,22 @@ const TEXT_BYTES_MAX: usize = 16 << 10;
 /// A login in progress or completed.
 #[derive(Debug, Default)]
 pub struct CapturedLogin {
-    /// Text not parsed yet, from the initiator and from the target.
+    /// Text that is not parsed yet, from the initiator and from the target.
     said: [Vec<u8>; 2],
-    /// The latest value of each digest key, an offer or the choice.
+    /// Whether the latest value of each digest key, an offer or a choice, is CRC32C.
     header: Option<bool>,
     data: Option<bool>,
     /// The target's name, as requested by the initiator.
     pub target: Option<String>,
-    /// A hash of the initiator's name, its part of the session id (ISID), and the target's name; set when the
-    /// login ends.
+    /// A hash of the initiator's name, the initiator's part of the session id (ISID), and the target's name; set when
+    /// the login ends.
     pub session: Option<u64>,
     initiator: Option<String>,
     isid: [u8; 6],
 }
 
 impl CapturedLogin {
-    /// Adds text of a request (0) or of a response (1).
+    /// Adds the text of a request (0) or a response (1).
     pub fn on_text(&mut self, side: usize, bytes: &[u8]) {
         let said = &mut self.said[side];
         let room = TEXT_BYTES_MAX.saturating_sub(said.len());
@@ -43,7 +43,7 @@ impl CapturedLogin {
         }
     }
 
-    /// Ends a response; returns the digests in use from here on if it ended the login.
+    /// Ends a response; if it ended the login, returns the digests in use from here on.
     pub fn on_response(&mut self, response: &LoginResponse) -> Option<Digests> {
         if response.flags & code::login::CONTINUE == 0 {
             self.read(1);
@@ -89,7 +89,7 @@ impl CapturedLogin {
 mod tests {
     use super::*;
 
-    /// The target's choice takes effect, and only from the end of the login on.
+    /// The target's choice takes effect, but only after the end of the login.
     #[test]
     fn the_digests_chosen_by_the_target_take_effect_after_the_login() {
         let check = |offers: &str, chosen: &str, expected: Digests| {

@@ -1,4 +1,4 @@
-//! iSCSI (RFC 7143): commands, R2Ts, data in both directions, status and sense, task management, on any port.
+//! iSCSI (RFC 7143) on any port: commands, R2Ts, data in both directions, status and sense, task management.
 //!
 //! ```text
 //!   bytes ─► PDUs (framing, digests, search) ─┬─► login: digests, names
@@ -7,7 +7,7 @@
 //!
 //! The connections of a session share the session number in table `scsi_commands`: each command belongs to one
 //! connection, and the connections may belong to different pipelines. The one rule: a PDU is accepted only with
-//! evidence beyond its own bytes (`frames.rs`), and a response belongs only to a task of its own connection.
+//! evidence beyond its own bytes (`frames.rs`), and a response belongs only to a task on its own connection.
 
 pub mod commands;
 mod digests;
@@ -40,11 +40,11 @@ use tasks::ScsiTasks;
 
 /// The port that targets listen on.
 const PORT: u16 = 3260;
-/// Maximum sense data kept: 252 bytes and its length.
+/// Maximum sense data kept: 252 bytes and a two-byte length.
 const SENSE_BYTES_MAX: usize = 254;
-/// Logical units per connection whose names and block sizes are tracked.
+/// Maximum logical units per connection whose names and block sizes are tracked.
 const NAMED_MAX: usize = 1024;
-/// Maximum data kept for an UNMAP list or a capacity: 1,024 extents.
+/// Maximum data kept for an UNMAP list or a capacity: enough for 1,024 extents.
 const LIST_BYTES_MAX: usize = 8 + 16 * 1024;
 
 /// One connection: the framing state of each direction, and the login parameters.
@@ -53,9 +53,9 @@ pub struct IscsiConnection {
     halves: [Half; 2],
     digests: Digests,
     login: CapturedLogin,
-    /// The initiator's direction, once a PDU has shown it.
+    /// The initiator's direction, once a PDU has revealed it.
     initiator: Option<u8>,
-    /// Data of the current PDU that is parsed at its end: sense data, an UNMAP list or a capacity.
+    /// Data of the current PDU that is parsed at the PDU's end: sense data, an UNMAP list or a capacity.
     kept: [Vec<u8>; 2],
     /// Logical units whose names were reported.
     named: Vec<[u8; 8]>,
@@ -78,7 +78,7 @@ impl IscsiConnection {
             .map(|(_, bytes)| *bytes)
     }
 
-    /// Stores a block size shown by a command or a capacity.
+    /// Stores a block size derived from a command or a capacity.
     fn set_block_bytes(&mut self, lun: [u8; 8], bytes: u32) {
         if let Some((_, known)) = self.block_bytes.iter_mut().find(|(unit, _)| *unit == lun) {
             *known = bytes;
@@ -156,7 +156,7 @@ impl Iscsi {
                 *out.ledger.own::<IscsiId>(DATA_WITHOUT_TASK) += counted;
             }
             Opcode::Reject => *out.ledger.own::<IscsiId>(PDUS_REJECTED) += 1,
-            // A login uses no digests, and earlier agreements are void.
+            // A login uses no digests, and earlier agreements no longer apply.
             Opcode::LoginRequest | Opcode::LoginResponse => connection.digests = Digests::NONE,
             _ => {}
         }
@@ -270,7 +270,8 @@ impl Iscsi {
         let Some(place) = place.filter(|_| bytes.len() >= BLOCK_BYTES) else {
             return;
         };
-        // Blocks that straddle two segments are not summed, since tasks interleave within a stream.
+        // Blocks that straddle two segments are not summed, since the data of several tasks is interleaved in a
+        // stream.
         let (record_id, file) = (task.record_id, task.file);
         let Out { sink, ledger, .. } = out;
         if !sink.wants_checksums() {
@@ -291,7 +292,7 @@ impl Iscsi {
         self.sums.finish(&mut emit);
     }
 
-    /// Ends a PDU; `None` if its end was not captured.
+    /// Ends a PDU; `end_ns` is `None` if its end was not captured.
     fn on_pdu_end<S: Sink>(
         &mut self,
         connection: &mut IscsiConnection,
@@ -338,7 +339,7 @@ impl Iscsi {
         }
     }
 
-    /// Ends a PDU whose data describes the command's blocks or the block size.
+    /// Ends a PDU whose data contains the command's blocks or the block size.
     fn on_data_parsed(&mut self, connection: &mut IscsiConnection, flow: &Flow) {
         let side = usize::from(flow.direction & 1);
         let (bhs, data) = (connection.halves[side].pdu().bhs, &connection.kept[side]);
@@ -352,7 +353,7 @@ impl Iscsi {
         if !begins {
             return;
         }
-        // A list that continues in another PDU, or is too long to keep, is ignored.
+        // An UNMAP list that continues in another PDU, or is too long to keep, is ignored.
         let len = data
             .get(2..4)
             .and_then(|len| len.try_into().ok())
@@ -374,7 +375,7 @@ impl Iscsi {
         }
     }
 
-    /// Handles missing bytes of a direction.
+    /// Handles missing bytes in one direction.
     fn pass_over<S: Sink>(
         &mut self,
         connection: &mut IscsiConnection,
@@ -421,13 +422,14 @@ impl Iscsi {
         }
         if ended {
             out.ledger.records_damaged += 1;
-            // Even the header alone is meaningful, for example a status that was sent with data.
+            // The header alone is useful, for example for a status that was sent with data.
             self.on_pdu_end(connection, flow, None, out);
         }
     }
 }
 
-/// How a PDU of the target ends a task; `None` if nothing. `sense` is the data of a SCSI response.
+/// The response that a target's PDU contains; `None` if it doesn't end a task. `sense` is the data of a SCSI
+/// response.
 #[inline]
 fn answer_of(bhs: &Bhs, message: Message, sense: &[u8]) -> Option<TaskAnswer> {
     Some(match bhs.kind() {
@@ -464,7 +466,8 @@ fn answer_of(bhs: &Bhs, message: Message, sense: &[u8]) -> Option<TaskAnswer> {
     })
 }
 
-/// The residual: bytes not moved, or needed beyond the expected length (RFC 7143, 11.4.5).
+/// The residual: expected bytes that were not moved, or (negative) bytes needed beyond the expected length (RFC 7143,
+/// 11.4.5).
 fn residual(flags: u8, count: u32) -> Option<i64> {
     match (
         flags & code::response::UNDERFLOW != 0,

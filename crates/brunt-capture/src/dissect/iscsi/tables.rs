@@ -1,5 +1,5 @@
-//! iSCSI's own tables in a trace: the requests of SCSI commands, and when their data moved. Called by the
-//! recorder for each iSCSI operation, after the row of `operations`.
+//! iSCSI's own tables in a trace: the requests of SCSI commands, and when their data was transferred. Called by the
+//! recorder for each iSCSI operation, after its row in `operations` was written.
 
 use brunt_core::byte_text;
 use brunt_lake::{Coding, Column, Table};
@@ -24,15 +24,14 @@ pub const SCSI_COMMANDS: Table = Table {
         RECORD,
         Column::int(
             "session",
-            "The session: a hash of both names and the initiator's ISID; null if its login was \
-             not captured.",
+            "The session: a hash of both names and the initiator's ISID; null if the login was not captured.",
         )
         .coded(Coding::Dictionary)
         .nullable(),
         FILE,
         Column::int(
             "lun",
-            "The logical unit number; null for multi-level addresses.",
+            "The logical unit number; null for multi-level LUNs.",
         )
         .nullable(),
         Column::text("cdb", "The CDB in hexadecimal; null for task management.").nullable(),
@@ -55,7 +54,7 @@ pub const SCSI_COMMANDS: Table = Table {
         .nullable(),
         Column::int(
             "task_attribute",
-            "0 untagged, 1 simple, 2 ordered, 3 head of queue, 4 ACA.",
+            "Task attribute: 0 untagged, 1 simple, 2 ordered, 3 head of queue, 4 ACA.",
         )
         .nullable(),
         Column::int(
@@ -70,15 +69,14 @@ pub const SCSI_COMMANDS: Table = Table {
         .nullable(),
         Column::int(
             "block_bytes",
-            "Logical block size in bytes, derived from the transfer; for UNMAP and WRITE SAME, \
-             from earlier commands or the capacity of the logical unit; null if neither was \
-             captured, and for commands without blocks.",
+            "Logical block size in bytes, derived from the transfer; for UNMAP and WRITE SAME, from \
+             earlier commands or the capacity of the logical unit. Null if neither was captured, and for \
+             commands without blocks.",
         )
         .nullable(),
         Column::int(
             "extents",
-            "Number of rows in `scsi_extents`; null for all commands but \
-            UNMAP, and if its list was not captured.",
+            "Number of rows in `scsi_extents`; null for all commands except UNMAP, and if the list was not captured.",
         )
         .nullable(),
         Column::int(
@@ -100,10 +98,10 @@ pub const SCSI_COMMANDS: Table = Table {
         )
         .nullable(),
         Column::int("r2ts", "Number of captured R2Ts."),
-        Column::int("first_r2t_ns", "Time of the first R2T; null without one.").nullable(),
+        Column::int("first_r2t_ns", "Time of the first R2T; null if there was none.").nullable(),
         Column::int(
             "response",
-            "The iSCSI response code, 0 is completed; null without a response.",
+            "The iSCSI response code (0: completed at target); null without a response.",
         )
         .nullable(),
         Column::int("sense_key", "The sense key; null without sense data.").nullable(),
@@ -115,8 +113,8 @@ pub const SCSI_COMMANDS: Table = Table {
         .nullable(),
         Column::int(
             "residual_bytes",
-            "Residual count: expected bytes that were not transferred; negative: bytes that \
-             exceeded the expected length; null without a residual.",
+            "Residual count: expected bytes that were not transferred; if negative, bytes that \
+             exceeded the expected length. Null without a residual.",
         )
         .nullable(),
     ],
@@ -125,11 +123,12 @@ pub const SCSI_COMMANDS: Table = Table {
 /// Extents freed by UNMAP.
 pub const SCSI_EXTENTS: Table = Table {
     name: "scsi_extents",
-    doc: "One row for each extent of an UNMAP. The block size is in `scsi_commands`.",
+    doc: "One row for each extent of an UNMAP command. The block size is in `scsi_commands`.",
     columns: &[
         RECORD,
         Column::int("lba", "The extent's first logical block."),
-        Column::int("blocks", "The extent's number of logical blocks.").coded(Coding::Dictionary),
+        Column::int("blocks", "The number of logical blocks in the extent.")
+            .coded(Coding::Dictionary),
     ],
 };
 
@@ -227,7 +226,7 @@ impl OwnTables<IscsiId> for IscsiTables {
 }
 
 impl IscsiTables {
-    /// A CDB as the number of its word.
+    /// The dictionary number of a CDB in hexadecimal.
     fn cdb(&self, cdb: &[u8; 16], common: &mut Common) -> i64 {
         let len = brunt_wire::scsi::cdb::length(cdb[0]).unwrap_or(16);
         let mut hex = String::with_capacity(32);
@@ -248,7 +247,7 @@ impl IscsiTables {
     }
 }
 
-/// When the first and the last of a task's data moved, in either direction.
+/// When the first and the last of a task's data was captured, in either direction.
 #[inline]
 fn moved(task: &ScsiTask) -> (Option<u64>, Option<u64>) {
     match (task.out.first_ns, task.into.first_ns) {

@@ -22,9 +22,9 @@ pub struct Scsi<'a> {
 /// Data of a task in one direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TaskData {
-    /// When the first and the last PDU with data, or bytes of them, were captured.
+    /// When the first PDU with data (or the first captured bytes of it) was captured.
     pub first_ns: Option<u64>,
-    /// As above.
+    /// When the last PDU with data (or the last captured bytes of it) was captured.
     pub last_ns: Option<u64>,
     /// Bytes captured.
     pub bytes: u32,
@@ -35,7 +35,7 @@ pub struct TaskData {
 impl TaskData {
     /// Adds bytes.
     pub fn add(&mut self, bytes: usize, time_ns: u64) {
-        // Reordered packets arrive here in stream order, with later times than what follows.
+        // Reordered packets arrive here in stream order, with later times than the bytes after them.
         self.first_ns = Some(self.first_ns.map_or(time_ns, |first| first.min(time_ns)));
         self.last_ns = self.last_ns.max(Some(time_ns));
         self.bytes = self.bytes.saturating_add(bytes as u32);
@@ -47,7 +47,7 @@ impl TaskData {
 pub struct ScsiTask {
     /// Its number among all operations.
     pub record_id: u64,
-    /// Initiator and target.
+    /// The initiator and the target.
     pub peers: Peers,
     /// The initiator task tag.
     pub tag: u32,
@@ -61,31 +61,31 @@ pub struct ScsiTask {
     pub function: Option<(u8, u32)>,
     /// The key of the logical unit.
     pub file: FileKey,
-    /// Whether it reveals the logical unit's name.
+    /// Whether this task is the first to reveal the logical unit's name.
     pub has_new_name: bool,
     /// Data from the initiator.
     pub out: TaskData,
     /// Data to the initiator.
     pub into: TaskData,
-    /// Number of R2Ts, and when the first was captured.
+    /// Number of R2Ts.
     pub r2ts: u32,
-    /// As above.
+    /// When the first R2T was captured.
     pub first_r2t_ns: Option<u64>,
-    /// The logical unit's block size, if earlier commands or its capacity showed it.
+    /// The logical unit's block size, if earlier commands or its capacity revealed it.
     pub unit_block_bytes: Option<u32>,
-    /// The extents that UNMAP frees; `None` until its whole list was captured, and for other commands.
+    /// The extents that UNMAP frees; `None` until the whole list was captured, and for other commands.
     pub extents: Option<Vec<UnmapDescriptor>>,
-    /// Tasks outstanding when it arrived, itself included.
+    /// Tasks outstanding when this one arrived, itself included.
     pub outstanding: u32,
-    /// Its session: [`ScsiSession::number`].
+    /// The task's session: [`ScsiSession::number`].
     pub session: Option<u64>,
-    /// The record of the task management function that aborted it.
+    /// The `record_id` of the task management function that aborted this task.
     pub aborted_by: Option<u64>,
 }
 
 impl ScsiTask {
-    /// The block size: the requested bytes divided by the requested blocks. WRITE SAME sends one block; for
-    /// UNMAP, it is the logical unit's.
+    /// The block size: the requested bytes divided by the requested blocks. For UNMAP, the logical unit's block size;
+    /// also for WRITE SAME, which sends one block, if it is known.
     pub fn block_bytes(&self) -> Option<u32> {
         let command = self.command.as_ref()?;
         let bytes = command.expected_data_transfer_length.get();
@@ -104,7 +104,7 @@ impl ScsiTask {
             .filter(|bytes| *bytes >= 512)
     }
 
-    /// Offset of its data on the logical unit, in bytes.
+    /// Offset of the task's data on the logical unit, in bytes.
     pub fn offset(&self) -> Option<u64> {
         let command = self.command.as_ref()?;
         commands::direction(&command.cdb)?;
@@ -118,20 +118,20 @@ impl ScsiTask {
 pub struct TaskAnswer {
     /// The PDU with the status.
     pub message: Message,
-    /// The SCSI status; `None` for task management and for commands that did not complete at the target.
+    /// The SCSI status; `None` for task management, and for commands that did not complete at the target.
     pub status: Option<u8>,
     /// The iSCSI response code.
     pub response: u8,
     /// Sense data, which describes the error.
     pub sense: Option<Sense>,
-    /// Expected bytes that were not moved; negative if the command would have moved more than expected.
+    /// Expected bytes that were not transferred; negative if the command would have transferred more than expected.
     pub residual: Option<i64>,
 }
 
-/// The state of a connection's session, as far as the capture shows it.
+/// The session of a connection, as far as it was captured.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScsiSession<'a> {
-    /// A hash of the initiator's name, its part of the session id (ISID), and the target's name.
+    /// A hash of the initiator's name, the initiator's part of the session id (ISID), and the target's name.
     pub number: Option<u64>,
     /// The target's name.
     pub target: Option<&'a str>,

@@ -13,9 +13,9 @@ use super::{commands, kinds};
 use crate::dissect::{Detail, Out, OwnPart};
 use crate::operation::{FileKey, Operation, OperationSummary, Sink};
 
-/// Interval of checks for tasks that have waited too long.
+/// Interval between checks for tasks that have waited too long.
 const EXPIRE_EVERY_NS: u64 = 1_000_000_000;
-/// Maximum extents of all waiting UNMAPs: 4 MiB of them. Beyond that, an UNMAP's extents are unknown.
+/// Maximum extents of all waiting UNMAPs: 4 MiB. Beyond that, the extents of further UNMAPs are unknown.
 const EXTENTS_MAX: usize = 1 << 18;
 
 /// The tasks that a task management function aborts (RFC 7143, 11.5.1).
@@ -54,11 +54,12 @@ pub struct ScsiTasks {
     extents: usize,
     timeout_ns: u64,
     expired_ns: u64,
-    /// Number of tasks that resets may still examine.
+    /// Budget of tasks that resets may still examine.
     looks_left: u64,
 }
 
-/// Budget that each new task adds: a reset examines all waiting tasks, which a flood of resets must not exploit.
+/// Budget that each new task adds: a reset examines all waiting tasks, and a flood of resets must not make that
+/// expensive.
 const LOOKS_EACH: u64 = 64;
 
 fn key(connection: u32, tag: u32) -> u64 {
@@ -123,7 +124,7 @@ impl ScsiTasks {
         self.waiting.len()
     }
 
-    /// Starts a task. If a task with the same tag is still waiting, its response was lost.
+    /// Starts a task. If a task with the same tag is still waiting, its response must have been lost.
     pub fn begin<S: Sink>(
         &mut self,
         connection: u32,
@@ -135,7 +136,7 @@ impl ScsiTasks {
         out.ledger.calls_open += 1;
         self.looks_left = self.looks_left.saturating_add(LOOKS_EACH);
         if self.waiting.len() >= self.max {
-            // Evicts an arbitrary one: finding the oldest would cost more than it is worth.
+            // Evicts an arbitrary task: finding the oldest would cost more than it is worth.
             let any = self.waiting.keys().next().copied();
             if let Some(task) = any.and_then(|key| self.waiting.remove(&key)) {
                 out.ledger.calls_evicted += 1;
@@ -177,9 +178,9 @@ impl ScsiTasks {
         }
     }
 
-    /// Applies a completed task management function: the tasks that it aborted get no response, and their tags
-    /// are free. Whether it aborted tasks of other sessions too is unknown: with TAS, those get a response
-    /// (SAM-5, 5.3.1), otherwise they time out.
+    /// Applies a completed task management function: the tasks that it aborted get no response, and their tags can be
+    /// reused. Whether it also aborted tasks of other sessions is unknown: with TAS, those get a response (SAM-5,
+    /// 5.3.1); otherwise they time out.
     #[cold]
     fn abort<S: Sink>(
         &mut self,
@@ -212,7 +213,7 @@ impl ScsiTasks {
                     .collect()
             }
             AbortScope::Unit(_) | AbortScope::Target => {
-                // Empty buckets are skipped 16 at a time.
+                // The scan skips empty buckets 16 at a time.
                 let looks = (self.waiting.len() + self.waiting.capacity() / 16) as u64;
                 if looks > self.looks_left {
                     return;
@@ -233,7 +234,7 @@ impl ScsiTasks {
         }
     }
 
-    /// Gives up tasks that have waited too long.
+    /// Abandons tasks that have waited too long.
     pub fn expire<S: Sink>(&mut self, now_ns: u64, out: &mut Out<'_, S>) {
         if now_ns.saturating_sub(self.expired_ns) < EXPIRE_EVERY_NS {
             return;

@@ -1,19 +1,19 @@
-//! NFSv4 compounds as the pipeline and the analyses need them: the position of file data, and the main
-//! operation. Called by the NFSv4 program. The one rule: everything after an unknown operation is ignored.
+//! What the pipeline and the analyses need from NFSv4 compounds: the position of file data, and the main operation.
+//! Called by the NFSv4 program. The one rule: everything after an unknown operation is ignored.
 
 use brunt_wire::nfs::{FileHandle, v4};
 use brunt_wire::{Cursor, FileData, ParseError, rpc};
 
 use crate::operation::TransferDirection;
 
-/// A WRITE or the reply to a READ within a compound.
+/// The data of a WRITE or of the reply to a READ within a compound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MovedData<'a> {
-    /// The file; `None` if the compound reached it by names only.
+    /// The file; `None` if the compound reached it only by name.
     pub file: Option<FileHandle<'a>>,
     /// Offset in the file, in bytes.
     pub offset: u64,
-    /// The data; its offset is relative to the cursor's start.
+    /// The data; its position is relative to the cursor's start.
     pub data: FileData<'a>,
 }
 
@@ -25,14 +25,15 @@ pub fn is_compound(call: &rpc::RpcCall<'_>) -> bool {
         && call.procedure == v4::PROCEDURE_COMPOUND
 }
 
-/// Whether a call may be a callback from a server to its client: the client chose the program number.
+/// Whether a call may be a callback from a server to its client, judging by its program number, which the client
+/// chose.
 #[inline]
 pub fn may_be_callback(call: &rpc::RpcCall<'_>) -> bool {
     let transient = rpc::PROGRAM_TRANSIENT_FIRST..=rpc::PROGRAM_TRANSIENT_LAST;
     transient.contains(&call.program) && call.procedure == v4::PROCEDURE_COMPOUND
 }
 
-/// The first WRITE of a call that begins at `cur`.
+/// The data of the first WRITE in a call whose arguments begin at `cur`.
 ///
 /// # Errors
 /// The call is cut short before the data, or malformed.
@@ -55,7 +56,7 @@ pub fn written<'a>(mut cur: Cursor<'a>) -> Result<Option<MovedData<'a>>, ParseEr
     }
 }
 
-/// The first READ of a call whose reply has data.
+/// The data of the first READ in a call whose reply has data.
 ///
 /// # Errors
 /// The reply is cut short before the data, or malformed.
@@ -105,9 +106,9 @@ pub fn read_step<'a>(step: &v4::CompoundStep<'a>) -> Option<MovedData<'a>> {
 /// A compound reduced to its main operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gist<'a> {
-    /// The main operation: the one that moves data, otherwise the one that the others prepare or follow.
+    /// The main operation: the one that moves data, or else the one that the others prepare or follow.
     pub op: Option<v4::Op>,
-    /// The file or directory it works on.
+    /// The file or directory that the main operation works on.
     pub file: Option<FileHandle<'a>>,
     /// Direction of the data; `None` if it moves none.
     pub direction: Option<TransferDirection>,
@@ -119,7 +120,7 @@ pub struct Gist<'a> {
     pub bytes: u32,
 }
 
-/// How much an operation reveals about the client's intent: nearly every compound also moves handles and requests
+/// How much an operation reveals about the client's intent: nearly every compound also changes handles and requests
 /// attributes.
 fn importance(op: v4::Op) -> u8 {
     use v4::Op::*;
@@ -149,12 +150,12 @@ pub fn gist<'a>(call: &v4::CompoundArgs<'a>, reply: Option<&v4::CompoundResults<
                 })
             }
             (v4::Args::Write { .. }, Some(v4::ResultBody::Write { count, .. })) => count,
-            // Without a reply: the bytes sent.
+            // Without a reply, the bytes sent count.
             (v4::Args::Write { data, .. }, None) if reply.is_none() => data.len,
             _ => 0,
         };
         gist.bytes = gist.bytes.saturating_add(moved);
-        // Of equally important operations, the first counts; of LOOKUPs, the last, which names the file.
+        // Among equally important operations, the first counts; among LOOKUPs, the last, which names the file.
         let importance = importance(op);
         if importance < best || (importance == best && op != v4::Op::Lookup) {
             continue;

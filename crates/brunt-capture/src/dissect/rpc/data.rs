@@ -1,6 +1,6 @@
-//! Attributes data to files and computes its checksums, both for data that arrives in pieces and for data
-//! within a message. Called by [`super::records`] and the programs. The one rule: data with an unknown file
-//! or offset is counted but not summed.
+//! Attributes data to files and computes its checksums, for data that arrives in pieces and for data within a
+//! complete message. Called by [`super::records`] and the programs. The one rule: data with an unknown file or offset
+//! is counted but not summed.
 
 use brunt_wire::nfs::FileHandle;
 
@@ -32,7 +32,7 @@ impl DataTarget {
         }
     }
 
-    /// The target of data that was read. Without a known file, it has no place.
+    /// The target of data that was read. Without a known file, it gets `FileKey(0)`.
     pub(super) fn at(
         record_id: u64,
         peers: &Peers,
@@ -75,7 +75,7 @@ pub fn emit_run<S: Sink>(
     offset: u64,
     sums: &[u64],
 ) {
-    // The place is unknown, so the blocks can't be attributed.
+    // The file is unknown, so the blocks can't be attributed.
     if target.file == FileKey(0) {
         return;
     }

@@ -19,7 +19,7 @@ pub const COMPOUNDS_UNPARSED: usize = 0;
 pub const ATTRIBUTES_UNPARSED: usize = 1;
 pub const REPLIES_ALONE: usize = 2;
 
-/// The programs with their own statuses, and all others.
+/// The programs with their own statuses, and RPC for all other programs.
 pub const PROTOCOLS: &[ProtocolInfo] = &[
     ProtocolInfo {
         name: "NFSv3",

@@ -1,6 +1,6 @@
-//! The kinds of operations of RPC programs: NFSv3 procedures, MOUNT, everything else, and NFSv4 operations.
-//! Operations with the same name in both versions of NFS share a kind. The one rule: kinds are never numbered
-//! by hand; names are resolved at compile time.
+//! The kinds of RPC operations: NFSv3 procedures, MOUNT, everything else, and NFSv4 operations. NFSv3 and NFSv4
+//! operations with the same name share a kind. The one rule: kinds are never numbered by hand; names are resolved at
+//! compile time.
 
 use brunt_result::OpKind;
 use brunt_wire::nfs::{v3, v4};
@@ -13,7 +13,7 @@ const NFS3: usize = v3::Procedure::ALL.len();
 /// MOUNT procedures, other programs, NFSv4 callbacks.
 const OTHERS: [&str; 3] = ["MOUNT", "other RPC", "CALLBACK"];
 const V4_FROM: usize = NFS3 + OTHERS.len();
-/// The number of ILLEGAL is far above all others, so it comes last.
+/// ILLEGAL has a number far above all others, so it is stored in the last place.
 const V4_NUMBERS: usize = 77;
 
 const fn is_same(one: &str, other: &str) -> bool {
@@ -157,9 +157,9 @@ pub const WRITE: OperationKind = kind("WRITE");
 pub const COMMIT: OperationKind = kind("COMMIT");
 /// The NULL procedure.
 pub const NULL: OperationKind = kind("NULL");
-/// All procedures of MOUNT.
+/// All MOUNT procedures.
 pub const MOUNT: OperationKind = kind("MOUNT");
-/// Calls of programs that are not dissected.
+/// Calls to programs that are not dissected.
 pub const OTHER: OperationKind = kind("other RPC");
 /// A call from an NFSv4 server to its client.
 pub const CALLBACK: OperationKind = kind("CALLBACK");

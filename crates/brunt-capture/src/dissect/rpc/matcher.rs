@@ -15,11 +15,11 @@ use crate::checksum::BlockSums;
 use crate::dissect::{Flow, Out};
 use crate::operation::{MessagePlace, Sink};
 
-/// Maximum bytes of a call kept until its reply arrives. A SYMLINK with two long names and a path fits.
+/// Maximum bytes of a call kept until its reply arrives: enough for a SYMLINK with two long names and a path.
 const CALL_BYTES_KEPT_MAX: usize = 8 << 10;
-/// A slot's buffer that grew beyond this is shrunk when the call is done.
+/// A slot's buffer that grew beyond this size is shrunk when the call ends.
 const SLOT_BYTES_MAX: usize = 1 << 10;
-/// Spare checksum states kept for further READs and WRITEs.
+/// Maximum spare checksum states kept for further READs and WRITEs.
 const SPARE_SUMS_MAX: usize = 256;
 const NONE: u32 = u32::MAX;
 
@@ -34,9 +34,9 @@ fn key(flow: &Flow, direction: u8, xid: rpc::Xid) -> u64 {
 pub enum Begun {
     /// At least this many bytes are needed.
     Need(usize),
-    /// It is not an RPC message.
+    /// The bytes are not an RPC message.
     NotRpc,
-    /// The whole message is needed.
+    /// The whole message is needed; the token is that of a call.
     Whole(Option<Token>),
     /// A reply without a known call: the rest is skipped.
     Skip,
@@ -76,7 +76,7 @@ pub struct Matcher {
 }
 
 /// The offset of the actual arguments or results. RPCSEC_GSS with integrity puts a length and a sequence number
-/// before them; with privacy, and in its own exchanges, there are none.
+/// before them; with privacy and in RPCSEC_GSS control messages, they can't be read (`None`).
 fn body_at(call: &rpc::RpcCall<'_>, header_end: usize) -> Option<usize> {
     match call.credentials.flavor {
         rpc::AuthFlavor::Gss => {
@@ -130,7 +130,7 @@ fn place(
     }
 }
 
-/// The data in a reply: its operation, its offset in the message, and its length.
+/// The data in a reply: the operation it belongs to, its offset in the message, and its length.
 #[inline]
 fn read(
     slot: &Slot,
@@ -207,7 +207,7 @@ impl Matcher {
         token: Option<Token>,
         out: &mut Out<'_, S>,
     ) -> Begun {
-        // Registered early: its last packets may be lost although its reply arrives.
+        // Registered early, because the reply may be captured although the call's last packets are lost.
         let mut register = |elided_at, end: usize| {
             let bytes = &prefix[..end];
             match token {
@@ -314,7 +314,7 @@ impl Matcher {
             }
             return;
         }
-        // A message that arrived whole is also kept without its data.
+        // A message that arrived as a whole is also kept without its data.
         let found = match message.elided_at {
             None => written(call, message.bytes).ok().flatten(),
             Some(_) => None,
@@ -477,7 +477,7 @@ impl Matcher {
             out.ledger.calls_evicted += 1;
             self.give_up(self.oldest, out);
         }
-        // Reserves the slot first: one table lookup in the common case.
+        // Reserves the slot first, so that the common case needs only one table lookup.
         let index = self.next_free();
         if let Some(other) = self.by_key.insert(key, index) {
             self.by_key.insert(key, other);
@@ -487,7 +487,7 @@ impl Matcher {
                 out.ledger.calls_repeated += 1;
                 return None;
             }
-            // The xid was reused: the first call's reply was lost.
+            // The xid was reused, so the first call's reply was lost.
             out.ledger.calls_timed_out += 1;
             self.give_up(other, out);
             self.by_key.insert(key, self.next_free());
@@ -540,7 +540,7 @@ impl Matcher {
     }
 
     fn slot_of(&mut self, token: Token) -> Option<&mut Slot> {
-        // The call may be answered or given up by now, and its slot reused.
+        // The call may already have been answered or abandoned, and its slot reused.
         let slot = self.slots.get_mut(token.slot as usize)?;
         (slot.record_id == token.record_id && self.by_key.get(&slot.key) == Some(&token.slot))
             .then_some(slot)
@@ -581,7 +581,7 @@ impl Matcher {
         self.free = index;
     }
 
-    /// Passes on a call without its reply. The caller has counted the reason.
+    /// Passes on a call without its reply. The caller has already counted the reason.
     fn give_up<S: Sink>(&mut self, index: u32, out: &mut Out<'_, S>) {
         out.ledger.calls_open -= 1;
         self.unlink(index);
@@ -590,7 +590,7 @@ impl Matcher {
         self.put_back(index);
     }
 
-    /// Gives up calls that have waited too long.
+    /// Abandons calls that have waited too long.
     pub fn expire<S: Sink>(&mut self, now_ns: u64, out: &mut Out<'_, S>) {
         while self.oldest != NONE {
             if now_ns.saturating_sub(self.slots[self.oldest as usize].first_ns) <= self.timeout_ns {

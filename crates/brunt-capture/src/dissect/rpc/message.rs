@@ -11,20 +11,20 @@ pub struct Token {
     pub(super) record_id: u64,
 }
 
-/// A message that has ended.
+/// A message whose end was reached.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageEnd<'a> {
     /// Its bytes, without any file data that was elided.
     pub bytes: &'a [u8],
     /// The offset at which file data was elided.
     pub elided_at: Option<usize>,
-    /// Whether its end or another part of it was not captured.
+    /// Whether any part of it, such as its end, was not captured.
     pub damaged: bool,
     /// Bytes of file data that were not captured.
     pub data_missing: u32,
     /// When its first byte was captured.
     pub first_ns: u64,
-    /// When its last byte was captured, if it was.
+    /// When its last byte was captured; `None` if it was not.
     pub last_ns: Option<u64>,
     /// Its position in the packets.
     pub place: MessagePlace,
@@ -48,7 +48,7 @@ pub(super) struct Slot {
     pub damaged: bool,
     pub data_missing: u32,
     pub outstanding: u32,
-    /// Neighbours in the order of arrival; `next` also links the free slots.
+    /// Neighbours in order of arrival; `next` also links the free slots.
     pub(super) previous: u32,
     pub(super) next: u32,
 }

@@ -5,7 +5,7 @@
 //!   bytes ─► records (framing, search after a loss) ─► matcher (calls and replies) ─► programs ─► operations
 //! ```
 //!
-//! A program is one file in `programs` and one line in its table. The one rule: a reply belongs to a call only
+//! A program is one file in `programs` and one line in the table there. The one rule: a reply belongs to a call only
 //! on the same connection, in the other direction, with the same xid.
 
 pub mod compound;
@@ -89,7 +89,7 @@ impl Dissector for Rpc {
         }
     }
 
-    /// Recognises RPC on any port; a stream that begins mid-record is searched.
+    /// Recognises RPC on any port; a stream that begins in the middle of a record is searched.
     fn claim(&self, flow: &Flow, bytes: &[u8]) -> Claim {
         match records::credible(bytes, &self.matcher, flow) {
             Some(true) => Claim::Bytes,
@@ -139,7 +139,7 @@ impl Dissector for Rpc {
     #[inline]
     fn framing_state(connection: &RpcConnection, direction: u8) -> FramingState {
         match connection.records[usize::from(direction & 1)].framing_state() {
-            // The other direction may still show that it is RPC.
+            // The other direction may still show that this is RPC.
             FramingState::GaveUp if connection.is_framed_back(direction) => FramingState::Searching,
             framing_state => framing_state,
         }

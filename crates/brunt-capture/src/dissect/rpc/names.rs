@@ -1,5 +1,5 @@
-//! File names in NFS and MOUNT messages, with their handles. Called for every operation by the analyses, and
-//! by the trace for NFSv4. The one rule: a name is reported only together with its directory.
+//! File names in NFS and MOUNT messages, with their handles. Called for every operation by the analyses, and by the
+//! trace for NFSv4. The one rule: only a root's name is reported without its directory.
 
 use brunt_core::sketch::spread;
 use brunt_wire::net::IpAddress;
@@ -14,7 +14,7 @@ use crate::operation::{FileKey, Operation, leads_on};
 enum At<'a> {
     Nowhere,
     File(FileKey),
-    /// The object that this name in this directory led to.
+    /// The object that a name in a directory led to.
     Below(FileKey, &'a [u8]),
 }
 
@@ -29,8 +29,8 @@ impl OwnPart for Exchange<'_> {
     }
 }
 
-/// Passes on the names that an operation reveals: the file, the directory it is in, and its name there. Roots
-/// of exports have no directory and the server's path as their name.
+/// Passes on the names that an operation reveals: the file, its directory, and its name there. The root of an export
+/// has no directory, and its path on the server as its name.
 #[inline]
 fn each_name(
     operation: &Operation<'_>,
@@ -99,7 +99,7 @@ fn each_nfs3(
     }
 }
 
-/// Names lead from handle to handle: GETFH shows the handle that a name led to.
+/// Follows names from handle to handle: GETFH returns the handle of the object that a name led to.
 fn each_nfs4(
     server: IpAddress,
     call: &v4::CompoundArgs<'_>,
@@ -107,7 +107,7 @@ fn each_nfs4(
     tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
 ) {
     let key = |handle: FileHandle<'_>| FileKey::new(server, handle);
-    // Placeholder for the root's handle until that is seen.
+    // Stands for the root's handle until that is known.
     let root = key(FileHandle(b""));
     let (mut at, mut saved) = (At::Nowhere, At::Nowhere);
     for step in v4::Walk::new(call, Some(reply)) {
@@ -163,7 +163,7 @@ fn down<'n>(
     place(at, tell).map_or(At::Nowhere, |parent| At::Below(parent, name))
 }
 
-/// The key of the current object; derived from the name if its handle is unknown.
+/// The key of the current object, derived from the name if the handle is unknown.
 fn place(at: At<'_>, tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) -> Option<FileKey> {
     match at {
         At::Nowhere => None,

@@ -1,7 +1,7 @@
-//! Splits one direction of a connection into RPC records. In *fast mode*, record marks lead from header to
-//! header and file data is only summed; a hole inside a record of known length is skipped. If a header was
-//! lost, *slow mode* searches for the next plausible one. Fed by [`super::Rpc`], feeds [`super::matcher`]. The
-//! one rule: a mark is accepted only if an RPC header follows it.
+//! Splits one direction of a connection into RPC records. In *fast mode*, record marks lead from header to header,
+//! and file data is only checksummed; a hole inside a record of known length is skipped. If a header was lost, *slow
+//! mode* searches for the next plausible header. Fed by [`super::Rpc`], feeds [`super::matcher`]. The one rule: a
+//! mark is accepted only if an RPC header follows it.
 
 use std::ops::ControlFlow;
 
@@ -17,16 +17,16 @@ use crate::checksum::BlockSums;
 use crate::dissect::{Flow, FramingState, Gap, Out};
 use crate::operation::{MessagePlace, Sink};
 
-/// The longest plausible fragment: 16 MiB of data and its head.
+/// The longest plausible fragment: 16 MiB of data and the bytes before it.
 const FRAGMENT_BYTES_MAX: u32 = (16 << 20) + (64 << 10);
-/// Maximum bytes buffered for a message that spans segments; a READDIRPLUS reply has at most 1 MiB on all known
-/// servers.
+/// Maximum bytes buffered for a message that spans segments; on all known servers, a READDIRPLUS reply has at most 1
+/// MiB.
 const HEAD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
-/// A connection with this many bytes without an RPC header is not RPC.
+/// After this many bytes without an RPC header, a connection is not considered RPC.
 const SEARCH_BYTES_MAX: u64 = 256 << 10;
-/// The shortest call: header with two empty credentials.
+/// The shortest call: a header with empty credentials and verifier.
 const CALL_BYTES_MIN: u32 = 40;
-/// The shortest reply: a refusal.
+/// The shortest reply: a rejection.
 const REPLY_BYTES_MIN: u32 = 20;
 /// Bytes needed to accept a record: its mark, and a call's header up to the length of the credentials.
 const EVIDENCE_BYTES: usize = MARK_BYTES + 32;
@@ -41,7 +41,7 @@ enum State {
     /// Nothing seen yet: accepts the first bytes if they are plausible.
     #[default]
     Start,
-    /// At a record mark, or within one.
+    /// At or within a record mark.
     Mark,
     /// Within a fragment.
     Fragment,
@@ -60,9 +60,9 @@ enum Phase {
     Opening,
     /// Buffering the whole message.
     Gathering,
-    /// Passing file data on.
+    /// Passing on file data.
     Data,
-    /// Skipping the rest.
+    /// Skipping the rest of the message.
     Skipping,
 }
 
@@ -70,7 +70,7 @@ enum Phase {
 struct Open {
     phase: Phase,
     head: Vec<u8>,
-    /// Length of `head` at which it is parsed again.
+    /// Length of `head` at which the message is parsed again.
     want: usize,
     first_ns: u64,
     place: MessagePlace,
@@ -91,11 +91,11 @@ pub struct Records {
     mark_len: u8,
     fragment_left: u32,
     fragment_last: bool,
-    /// Bytes of the current piece, used to locate messages in it, and when it was captured.
+    /// Length of the current piece, used to locate messages in it, and when it was captured.
     piece_len: usize,
     piece_ns: u64,
     open: Open,
-    /// The end of the bytes searched: a header may begin in it.
+    /// The end of the searched bytes, in which a header may begin.
     tail: Vec<u8>,
     searched: u64,
     found: bool,
@@ -130,7 +130,7 @@ impl Records {
         self.tail.clear();
     }
 
-    /// The state; framed while record marks lead from header to header.
+    /// The framing state; `Framed` while record marks lead from header to header.
     #[inline]
     pub fn framing_state(&self) -> FramingState {
         if self.found && matches!(self.state, State::Mark | State::Fragment) {
@@ -158,8 +158,8 @@ impl Records {
                 State::Fragment => self.in_fragment(bytes, step),
                 State::Mark => self.at_mark(bytes, time_ns, step),
                 State::Start => {
-                    // A new connection begins with a record. If the capture began mid-connection, finding one
-                    // here is luck.
+                    // A new connection begins with a record. If the capture began mid-connection, the first bytes may
+                    // happen to start a record, but usually don't.
                     let lucky = credible(bytes, step.matcher, step.flow) != Some(false);
                     self.state = if lucky { State::Mark } else { State::Search };
                     step.out.ledger.slow_mode_entries += u64::from(!lucky);
@@ -246,7 +246,7 @@ impl Records {
         rest
     }
 
-    /// Processes the bytes of the fragment; returns the bytes after it.
+    /// Processes the bytes of the current fragment; returns the bytes after it.
     #[inline]
     fn in_fragment<'a, S: Sink>(
         &mut self,
@@ -264,7 +264,7 @@ impl Records {
                     &[]
                 }
                 Phase::Skipping => &[],
-                // The header was not one: slow mode began within the fragment.
+                // What looked like a header was not one: slow mode began within the fragment.
                 Phase::Closed => return &bytes[bytes.len() - after.len() - mine.len()..],
             };
         }
@@ -350,8 +350,8 @@ impl Records {
         }
     }
 
-    /// Parses the opening from the buffered bytes and those up to the wanted length; breaks with the rest if more are
-    /// needed.
+    /// Parses the opening from the buffered bytes plus the new bytes up to the wanted length; breaks with the
+    /// remaining bytes if more are needed.
     #[inline]
     fn begin_buffered<'a, S: Sink>(
         &mut self,
@@ -461,7 +461,7 @@ impl Records {
         }
     }
 
-    /// Ends the message, whether it was complete or not. Returns `false` if it was not RPC.
+    /// Ends the message, whether it is complete or not. Returns `false` if it was not an RPC message.
     fn end_message<S: Sink>(
         &mut self,
         last_ns: Option<u64>,
@@ -512,7 +512,7 @@ impl Records {
         step.out.ledger.slow_mode_entries += 1;
     }
 
-    /// Searches for a record; returns the bytes from its start.
+    /// Searches for a record; returns the bytes from the start of the record.
     fn search<'a, S: Sink>(
         &mut self,
         bytes: &'a [u8],
@@ -525,7 +525,7 @@ impl Records {
             *step.out.ledger.own::<RpcId>(REPLIES_ALONE) += 1;
         }
         if !self.tail.is_empty() {
-            // A header may begin in the tail of the last piece.
+            // A header may begin in the tail of the previous piece.
             let had = self.tail.len();
             let mut joint = std::mem::take(&mut self.tail);
             joint.extend_from_slice(&bytes[..bytes.len().min(EVIDENCE_BYTES)]);
@@ -580,7 +580,7 @@ fn find<S: Sink>(bytes: &[u8], end: usize, step: &RecordContext<'_, '_, S>) -> O
     }
 }
 
-/// Whether these bytes start like a reply, even without a matching call: a whole record, accepted, with an
+/// Whether these bytes start like a reply, even without a matching call: a single fragment, status "accepted", and an
 /// empty verifier.
 #[cold]
 fn is_like_a_reply(bytes: &[u8]) -> bool {
@@ -605,7 +605,7 @@ fn is_like_a_reply(bytes: &[u8]) -> bool {
         && word(24) <= Some(5)
 }
 
-/// The first bytes of a message with small fragments, starting at a record mark: later marks are removed.
+/// The first bytes of a message that consists of small fragments, starting at a record mark; later marks are removed.
 fn across_fragments(bytes: &[u8]) -> ([u8; MARK_BYTES + CALL_BYTES_MIN as usize], usize) {
     let mut head = [0; MARK_BYTES + CALL_BYTES_MIN as usize];
     let (mut len, mut rest) = (MARK_BYTES, bytes);
@@ -637,8 +637,8 @@ pub fn credible(bytes: &[u8], matcher: &Matcher, flow: &Flow) -> Option<bool> {
     begins_message(bytes, mark.len, mark.last, matcher, flow)
 }
 
-/// Whether a message of `message_len` bytes starts after a record mark and, if this is the `last` fragment,
-/// another one follows.
+/// Whether a message of `message_len` bytes starts after a record mark and, if this is the `last` fragment, is
+/// followed by another message.
 fn begins_message(
     bytes: &[u8],
     message_len: u32,

@@ -1,7 +1,7 @@
-//! A toy protocol that exercises the dissector interface: clients request with a line, `get NAME` or `put NAME BYTES`,
-//! and servers reply in order with `ok BYTES` or `no STATUS`. There are several lines per segment, lines across
-//! segments, and data in both directions. Only in tests. After a gap, the rest of a line that may be cut is skipped
-//! and, since replies have no tag, waiting requests are abandoned.
+//! A toy protocol that exercises the dissector interface: clients send request lines, `get NAME` or `put NAME BYTES`,
+//! and servers reply in order with `ok BYTES` or `no STATUS`. A segment may hold several lines, a line may span
+//! segments, and both directions carry data. Compiled only for tests. After a gap, the rest of a line that may be
+//! incomplete is skipped, and waiting requests are abandoned, because replies have no tag.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ use crate::trace::rows::{Handle, Registry, Tabled};
 
 /// The port that servers listen on.
 pub const PORT: u16 = 7;
-/// A longer line is invalid.
+/// Maximum length of a line; longer ones are invalid.
 const LINE_BYTES_MAX: usize = 256;
 /// Maximum requests waiting on one connection.
 const WAITING_MAX: usize = 1024;
@@ -62,7 +62,7 @@ impl OwnPart for Asked<'_> {
     }
 }
 
-/// Its own table.
+/// The toy protocol's own table.
 const NAMES_ASKED: Table = Table {
     name: "lines_names",
     doc: "One row for each request: the name.",
@@ -110,12 +110,12 @@ struct Request {
 struct Half {
     line: Vec<u8>,
     first_ns: u64,
-    /// A gap cut the next line.
+    /// Whether a gap cut the next line.
     is_cut: bool,
     gave_up: bool,
 }
 
-/// Both directions, and the requests not answered yet.
+/// Both directions, and the requests that have not been answered yet.
 #[derive(Debug, Default)]
 pub struct LinesConnection {
     halves: [Half; 2],
@@ -356,7 +356,7 @@ mod tests {
     use brunt_lake::read_table;
     use brunt_wire::pcap::{CapturedPacket, LinkType};
 
-    /// Describes operations as lines, which are easy to compare.
+    /// Describes operations as lines of text, which are easy to compare.
     #[derive(Default)]
     struct Collect {
         operations: Vec<String>,
@@ -465,8 +465,8 @@ mod tests {
         );
     }
 
-    /// Its operations are listed with all others, its protocol-specific part is in its own table, and a reader finds
-    /// both.
+    /// The toy protocol's operations are listed with all others, its specific part is in its own table, and a reader
+    /// finds both.
     #[test]
     fn a_second_protocol_has_its_own_tables() {
         let folder = tempfile::tempdir().unwrap();
@@ -510,7 +510,7 @@ mod tests {
         );
     }
 
-    /// It is recognised by its bytes on another port, and claims no RPC traffic.
+    /// The toy protocol is recognised by its bytes on another port, and doesn't claim RPC traffic.
     #[test]
     fn the_strongest_claim_wins() {
         let (found, ledger) = run(&[Some(segment(999, 2049, false, 1, b"get a\n"))]);
@@ -530,7 +530,7 @@ mod tests {
         assert_eq!((ledger.slow_mode_entries, ledger.calls), (1, 0));
     }
 
-    /// A connection given up by its first dissector goes to the protocol that recognises the next bytes.
+    /// A connection that its first dissector abandoned goes to the protocol that recognises the next bytes.
     #[test]
     fn a_connection_given_up_by_one_dissector_goes_to_another() {
         let mut noise = Random::new(3);
@@ -553,7 +553,7 @@ mod tests {
         assert!(ledger.bytes_unclaimed >= 256 << 10);
     }
 
-    /// Losses add no operations, and operations are found again from the second line after a gap on.
+    /// Losses create no operations, and operations are recognised again from the second line after a gap on.
     #[test]
     fn losses_add_no_operations() {
         let mut whole = Vec::new();
@@ -580,7 +580,7 @@ mod tests {
         assert_eq!(truth.operations.len(), 400);
         for seed in 0..20 {
             let mut random = Random::new(seed);
-            // Two in a hundred, and never the last: acknowledgements reveal what is missing.
+            // Loses two segments in a hundred, but never the last: acknowledgements reveal what is missing.
             let some: Vec<_> = whole
                 .iter()
                 .map(|bytes| (!random.chance(0.02)).then(|| bytes.clone()))
@@ -590,7 +590,7 @@ mod tests {
                 ledger.holes > 0 && ledger.slow_mode_entries > 0,
                 "seed {seed}: {ledger:?}"
             );
-            // The toy's counter appears as a line of the report and a column of the trace.
+            // The toy protocol's counter appears as a line of the report and as a column of the trace.
             let (_, cut) = ledger
                 .named()
                 .find(|(name, _)| *name == "lines_cut")

@@ -1,7 +1,8 @@
-//! Writes pcapng blocks (draft-ietf-opsawg-pcapng): a section, its interfaces by name, and packets
-//! with their interface.
+//! Writes pcapng blocks (draft-ietf-opsawg-pcapng): a section, its interfaces by name, and packets with their
+//! interfaces.
 //!
-//! The rule: times are nanoseconds, and everything is in this machine's byte order, which the section header states.
+//! The rule: times are in nanoseconds, and everything is in this machine's byte order, which the section header
+//! records.
 
 use brunt_wire::pcap::LinkType;
 
@@ -20,11 +21,11 @@ pub(super) fn packet_bytes(captured: usize) -> usize {
     PACKET_BLOCK_BYTES + captured.next_multiple_of(4)
 }
 
-/// Starts a section whose packets all have the same link type.
+/// Starts a section in which all packets have the same link type.
 pub(super) fn begin(into: &mut Vec<u8>, link: LinkType, snap_bytes: u32, interfaces: &[String]) {
     block(into, SECTION, |into| {
         words(into, [BYTE_ORDER, 1]);
-        // The section's length is unknown until it ends.
+        // The section's length is not known before its end.
         into.extend_from_slice(&u64::MAX.to_ne_bytes());
     });
     for name in interfaces {
@@ -50,7 +51,7 @@ pub(super) fn packet(
         words(into, [interface, high, low, bytes.len() as u32, wire_len]);
         padded(into, bytes);
         if let Some(comment) = comment {
-            // An option's length has 16 bits.
+            // The length of an option has 16 bits.
             let mut end = comment.len().min(usize::from(u16::MAX));
             while !comment.is_char_boundary(end) {
                 end -= 1;
@@ -61,7 +62,7 @@ pub(super) fn packet(
     });
 }
 
-/// Writes a block with its length at both ends.
+/// Writes a block, with its length at both ends.
 fn block(into: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = into.len();
     words(into, [kind, 0]);
@@ -92,7 +93,7 @@ fn words<const N: usize>(into: &mut Vec<u8>, words: [u32; N]) {
 mod tests {
     use super::*;
 
-    /// A block has its stated length for any length of packet.
+    /// A block has the length that it states, for packets of any length.
     #[test]
     fn a_block_has_its_stated_length() {
         for length in 0..9 {

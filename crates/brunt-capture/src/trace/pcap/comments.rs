@@ -1,29 +1,29 @@
-//! Comments for packets that are written later: what happened between one packet and the next.
+//! Comments for packets that have not been written yet: what happened between one packet and the next.
 //!
-//! The rule: a file without comments costs a packet one atomic read.
+//! The rule: without comments, each packet costs one atomic read.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Comments that wait for their packet; the oldest is dropped beyond this number.
+/// Maximum comments waiting for their packets; beyond it, the oldest is dropped.
 const WAITING_MAX: usize = 1000;
 
-/// Comments for a file's packets. Clones share them.
+/// Comments for a file's packets. Clones share the comments.
 #[derive(Clone, Debug, Default)]
 pub struct PacketComments(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of comments that wait.
+    /// Number of waiting comments.
     count: AtomicUsize,
-    /// Comments and their times, in nanoseconds since 1970.
+    /// Waiting comments and their times, in nanoseconds since 1970.
     waiting: Mutex<VecDeque<(u64, String)>>,
 }
 
 impl PacketComments {
-    /// Adds a comment for the first packet that arrives no earlier than this time since 1970.
+    /// Adds a comment for the first packet captured at this time (since 1970) or later.
     pub fn add(&self, since_1970: Duration, text: String) {
         let mut waiting = self.waiting();
         if waiting.len() == WAITING_MAX {
@@ -33,7 +33,7 @@ impl PacketComments {
         self.0.count.store(waiting.len(), Ordering::Release);
     }
 
-    /// Removes the comments that are due at a packet's time, each on a line.
+    /// Removes the comments that are due at a packet's time and joins them, one per line.
     pub(super) fn take(&self, time_ns: u64) -> Option<String> {
         if self.0.count.load(Ordering::Acquire) == 0 {
             return None;

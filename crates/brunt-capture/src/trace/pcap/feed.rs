@@ -1,6 +1,6 @@
-//! Feeds packets one by one to a packet lane from a thread that must not block: `brunt bridge --capture`.
+//! Feeds packets one by one to a packet lane, from a thread that must not block: `brunt bridge --capture`.
 //!
-//! The rule: packets that do not fit are counted with the lane's losses, and the feeder continues.
+//! The rule: packets that don't fit are counted with the lane's losses, and the feeder continues.
 
 use std::io;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::source::PacketRef;
 /// Packets are passed on in pieces of at most this many bytes, with at most this many pieces in flight: 64 MiB.
 const PIECE_BYTES: usize = 1 << 20;
 const PIECES: usize = 64;
-/// Pieces reserved for when the current piece is full, so that pauses, each of which passes on a small piece,
-/// can't use up all of them.
+/// Pieces reserved for when the current piece is full: each pause passes on a small piece, and pauses must not use up
+/// all pieces.
 const RESERVED: usize = PIECES / 2;
 
-/// The sending side of a lane for single Ethernet packets.
+/// The sending side of a lane, for single Ethernet packets.
 #[derive(Debug)]
 pub struct PacketFeed {
     tap: PacketTap,
     pool: Pool,
     reserved: Vec<Parcel>,
     router: Router,
-    /// The piece being filled, and its filled bytes; `None` only after the end.
+    /// The piece being filled, and the number of bytes filled; `None` only after the end.
     piece: Option<(Parcel, usize)>,
 }
 
@@ -35,7 +35,7 @@ impl PacketLane {
     /// Starts the thread, with a feed for single packets.
     ///
     /// # Errors
-    /// Same as [`PacketLane::start`].
+    /// As for [`PacketLane::start`].
     pub fn with_feed(options: PcapOptions) -> io::Result<(PacketLane, PacketFeed)> {
         let lane = PacketLane::start(options, OnLag::Drop, PIECES)?;
         let feed = PacketFeed::new(lane.tap());
@@ -57,7 +57,7 @@ impl PacketFeed {
         }
     }
 
-    /// Adds an Ethernet packet captured at a time since 1970.
+    /// Adds an Ethernet packet with its capture time (since 1970).
     pub fn put(&mut self, since_1970: Duration, interface: u32, packet: &[u8]) {
         if self
             .piece
@@ -95,7 +95,7 @@ impl PacketFeed {
         parcel.route(&mut self.router, packet, 0);
     }
 
-    /// Passes on the current piece if there is another one to fill that is not reserved.
+    /// Passes on the current piece if there is an unreserved one to fill next.
     pub fn pass_on(&mut self) {
         if self.piece.as_ref().is_none_or(|(_, filled)| *filled == 0) {
             return;
@@ -109,7 +109,7 @@ impl PacketFeed {
         self.hand_over(next);
     }
 
-    /// Passes on the current piece if there is another one to fill.
+    /// Passes on the current piece if there is another one to fill next.
     fn hand_over(&mut self, next: Option<Parcel>) {
         if let Some(next) = next
             && let Some((parcel, _)) = self.piece.replace((next, 0))
@@ -133,7 +133,7 @@ mod tests {
     use crate::ledger::Ledger;
     use crate::source::FileSource;
 
-    /// Many pauses while nothing is written leave room for later packets: half of all pieces.
+    /// If nothing is being written, many pauses still leave room for later packets: half of all pieces.
     #[test]
     fn pauses_leave_room_for_later_packets() {
         let (to, from) = std::sync::mpsc::sync_channel(PIECES);
@@ -157,13 +157,13 @@ mod tests {
         assert_eq!(put(RESERVED - 1, PIECE_BYTES, false), 0);
         assert!(
             put(PIECES, PIECE_BYTES, false) > 0,
-            "what does not fit is counted"
+            "packets that don't fit are counted"
         );
         drop(from);
     }
 
-    /// Packets that arrive at a low rate, but without a pause of a second, are still written promptly: a killed process
-    /// loses only those of the last second.
+    /// Packets that arrive at a low rate, but without a pause of a second, are still written promptly: if the process
+    /// is killed, only those of the last second are lost.
     #[test]
     fn a_slow_stream_is_written_promptly() {
         let folder = tempfile::tempdir().unwrap();
@@ -180,8 +180,8 @@ mod tests {
         lane.finish(&mut Ledger::default());
     }
 
-    /// The file has all packets that were added one by one, in order and complete, regardless of their split into
-    /// pieces.
+    /// The file contains all packets that were added one by one, in order and complete, however they were divided
+    /// into pieces.
     #[test]
     fn packets_reach_the_file_in_order_and_complete() {
         let folder = tempfile::tempdir().unwrap();
@@ -198,7 +198,7 @@ mod tests {
                 0,
                 &packet(number),
             );
-            // Passed on far more often than there are pieces: the lane's thread may have to wait for a core.
+            // There are far more of these than there are pieces, so the lane's thread may have to catch up first.
             feed.pass_on();
             while feed.piece.as_ref().is_some_and(|(_, filled)| *filled > 0) {
                 std::thread::sleep(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! Locates the captures: a small piece in the repository, larger ones in a shared folder.
+//! Locates the captures: a small one in the repository, larger ones in a shared folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use tempfile::{NamedTempFile, TempDir, tempdir, tempdir_in};
 /// Time, wire length, link type, bytes.
 pub type Packet = (u64, u32, LinkType, Vec<u8>);
 
-/// The piece that is always available: a thousand packets from the middle of `retx-small`.
+/// The capture that is always available: a thousand packets from the middle of `retx-small`.
 pub fn small_piece() -> PathBuf {
     repository().join("testdata/nfs3-small.pcap.zst")
 }
@@ -27,8 +27,8 @@ fn repository() -> &'static Path {
         .expect("crates/brunt-capture")
 }
 
-/// One of the larger captures in the shared folder, or `None` with a note if they are missing. Tests must also
-/// prove their point with the small pieces.
+/// One of the larger captures in the shared folder, or `None` with a note if it is missing. Tests must also prove
+/// their point with the small captures.
 pub fn shared(name: &str) -> Option<PathBuf> {
     let folder = match std::env::var_os("BRUNT_SHARED_DATA") {
         Some(folder) => PathBuf::from(folder),
@@ -45,7 +45,7 @@ pub fn shared(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// A folder in memory if the system has one: for many small parts, each of which is synced.
+/// A folder in memory if the system has one, for tests that write many small parts, each of which is synced.
 pub fn folder_in_memory() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {

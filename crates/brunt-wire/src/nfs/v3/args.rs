@@ -9,7 +9,7 @@ use crate::{Cursor, FileData, ParseError};
 pub struct DirOp<'a> {
     /// The directory.
     pub dir: FileHandle<'a>,
-    /// The name in it.
+    /// The name in that directory.
     pub name: &'a [u8],
 }
 
@@ -61,11 +61,11 @@ pub struct SetAttributes<'a> {
 /// `createhow3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateHow<'a> {
-    /// An existing file is fine.
+    /// An existing file is not an error.
     Unchecked(SetAttributes<'a>),
     /// An existing file is an error.
     Guarded(SetAttributes<'a>),
-    /// Create exactly once, identified by this verifier.
+    /// Create exactly once; this verifier identifies the request.
     Exclusive(u64),
 }
 
@@ -76,7 +76,7 @@ pub enum NodeKind<'a> {
     Device(FileType, SetAttributes<'a>, [u32; 2]),
     /// A socket or fifo.
     Pipe(FileType, SetAttributes<'a>),
-    /// A type that MKNOD cannot create; the server will refuse it.
+    /// A type that MKNOD cannot create; the server will reject it.
     Other(FileType),
 }
 
@@ -178,7 +178,7 @@ pub enum Args<'a> {
 /// Parses the arguments of `procedure`.
 ///
 /// # Errors
-/// Truncated (including a WRITE whose arguments end before its data), or a violation of RFC 1813.
+/// The arguments are truncated (including a WRITE whose arguments end before its data), or violate RFC 1813.
 #[inline]
 pub fn parse_args<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     let mut args = Args::Null;
@@ -186,8 +186,8 @@ pub fn parse_args<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<Args
     Ok(args)
 }
 
-/// Like [`parse_args`], but writes the arguments in place: copying that much freshly stored data would stall. On an
-/// error `args` is unchanged.
+/// Like [`parse_args`], but writes the arguments in place: copying that much freshly stored data would stall the CPU.
+/// After an error, `args` is unchanged.
 ///
 /// # Errors
 /// As [`parse_args`].
@@ -244,8 +244,9 @@ pub fn read_args<'a>(
     Ok(())
 }
 
-/// [`read_args`] for the procedures that modify or list directories, or return the properties of a file system.
-// Long because it has a case per procedure.
+/// Implements [`read_args`] for the procedures that modify or list directories, or return properties of a file
+/// system.
+// It is long because it has a case per procedure.
 fn read_infrequent_args<'a>(
     procedure: Procedure,
     cur: &mut Cursor<'a>,
@@ -340,7 +341,7 @@ fn read_infrequent_args<'a>(
 }
 
 impl<'a> Args<'a> {
-    /// The handle that the call operates on: the file, or the directory that contains a name.
+    /// The handle on which the call operates: the file, or the directory that contains a name.
     #[inline]
     pub fn handle(&self) -> Option<FileHandle<'a>> {
         match *self {
@@ -367,7 +368,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Returns [`Args::handle`] without parsing the arguments: in all calls but NULL, they begin with it.
+/// Returns [`Args::handle`] without parsing the arguments, since those of every call except NULL begin with it.
 #[inline]
 pub fn leading_handle(procedure: Procedure, mut args: Cursor<'_>) -> Option<FileHandle<'_>> {
     if procedure == Procedure::Null {

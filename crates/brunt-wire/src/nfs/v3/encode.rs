@@ -1,7 +1,7 @@
 //! Encodes calls and replies: the counterpart of `parse_args` and `parse_results`.
 //!
-//! The rule: `parse(encode(x)) == x` for all values within the limits of RFC 1813. Longer handles are encoded too; the
-//! peer rejects them.
+//! The rule: `parse(encode(x)) == x` for all values within the limits of RFC 1813. Longer handles are encoded, too,
+//! and the peer rejects them.
 
 use super::{
     Args, Attributes, CreateHow, DirOp, Entries, Entry, NodeKind, Procedure, ResultBody, Results,
@@ -22,7 +22,7 @@ impl StableHow {
 }
 
 impl Args<'_> {
-    /// The procedure that takes these arguments.
+    /// The procedure to which these arguments belong.
     pub const fn procedure(&self) -> Procedure {
         match self {
             Args::Null => Procedure::Null,
@@ -50,8 +50,9 @@ impl Args<'_> {
         }
     }
 
-    /// Appends the arguments to `out`. For a WRITE whose data bytes are elsewhere, data and padding are omitted.
-    // Long because it has a case per procedure.
+    /// Appends the arguments to `out`. If the data bytes of a WRITE are elsewhere, the data and its padding are
+    /// omitted.
+    // It is long because it has a case per procedure.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let out = &mut XdrWriter::new(out);
         if let Some(handle) = self.handle() {
@@ -202,7 +203,7 @@ impl Results<'_> {
     ///
     /// # Panics
     /// If the body doesn't match this procedure and status.
-    // Long because it has a case per kind of body.
+    // It is long because it has a case per kind of body.
     pub fn encode(&self, procedure: Procedure, out: &mut Vec<u8>) {
         if procedure == Procedure::Null {
             return;
@@ -330,7 +331,7 @@ fn failed(
 }
 
 /// The bodies of FSSTAT, FSINFO and PATHCONF.
-// Long because rustfmt puts each of their 26 fields on its own line.
+// It is long because rustfmt puts each of their 26 fields on its own line.
 fn limits(out: &mut XdrWriter<'_>, body: &ResultBody<'_>) {
     match *body {
         ResultBody::Fsstat {
@@ -421,7 +422,7 @@ fn wcc(out: &mut XdrWriter<'_>, wcc: &Wcc<'_>) {
 }
 
 impl<'a> Entries<'a> {
-    /// Builds a list of entries for READDIR, or with `plus` for READDIRPLUS, in the memory of `out`.
+    /// Builds a list of entries for READDIR, or for READDIRPLUS if `plus`, in the memory of `out`.
     ///
     /// # Errors
     /// A name or a handle is too long.

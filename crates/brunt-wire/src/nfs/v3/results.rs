@@ -9,7 +9,7 @@ use crate::{Cursor, FileData, ParseError};
 /// The results of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Results<'a> {
-    /// The status. NULL has none, which counts as [`Status::OK`].
+    /// The status. NULL has no status, which counts as [`Status::OK`].
     pub status: Status,
     /// The results that follow the status.
     pub body: ResultBody<'a>,
@@ -25,13 +25,13 @@ impl Default for Results<'_> {
     }
 }
 
-/// The results after the status. Failures carry attributes where the RFC allows them.
+/// The results after the status. Failures contain attributes where the RFC allows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the RFC's own names
 pub enum ResultBody<'a> {
-    /// NULL, and a failed GETATTR.
+    /// NULL, and GETATTR if it failed.
     Empty,
-    /// Any other failure; LINK has both attributes and one `wcc`, RENAME two.
+    /// Any other failure; LINK has `attributes` and one `wcc`, RENAME has two.
     Failed {
         attributes: Option<&'a Attributes>,
         wcc: [Wcc<'a>; 2],
@@ -127,7 +127,8 @@ pub enum ResultBody<'a> {
     },
 }
 
-/// The entries of a READDIR or READDIRPLUS reply. They are already validated, and parsed again on each iteration.
+/// The entries of a READDIR or READDIRPLUS reply. They have already been validated, and are parsed again on each
+/// iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entries<'a> {
     bytes: &'a [u8],
@@ -142,11 +143,11 @@ pub struct Entry<'a> {
     pub fileid: u64,
     /// Its name.
     pub name: &'a [u8],
-    /// The cookie from which the client continues reading after this entry.
+    /// The cookie with which the client continues reading after this entry.
     pub cookie: u64,
-    /// Its attributes (READDIRPLUS).
+    /// The file's attributes (READDIRPLUS).
     pub attributes: Option<&'a Attributes>,
-    /// Its handle (READDIRPLUS).
+    /// The file's handle (READDIRPLUS).
     pub handle: Option<FileHandle<'a>>,
 }
 
@@ -160,11 +161,11 @@ impl<'a> Entries<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         let mut cur = Cursor::new(self.bytes);
         let plus = self.plus;
-        // The entries are already validated, so errors are impossible here.
+        // The entries have already been validated, so errors are impossible here.
         (0..self.count).map_while(move |_| cur.boolean().and_then(|_| entry(&mut cur, plus)).ok())
     }
 
-    /// The list in wire format, including its end.
+    /// The list in wire format, including the end marker.
     pub(super) fn wire(&self) -> &'a [u8] {
         self.bytes
     }
@@ -173,7 +174,7 @@ impl<'a> Entries<'a> {
         Ok((Entries::list(cur, plus)?, cur.boolean()?))
     }
 
-    /// Validates a list to the end.
+    /// Parses a list up to its end, which validates the entries.
     pub(super) fn list(cur: &mut Cursor<'a>, plus: bool) -> Result<Entries<'a>, ParseError> {
         let bytes = cur.rest();
         let start = cur.at();
@@ -204,7 +205,7 @@ fn entry<'a>(cur: &mut Cursor<'a>, plus: bool) -> Result<Entry<'a>, ParseError> 
 /// Parses the results of `procedure`.
 ///
 /// # Errors
-/// Truncated, or a violation of RFC 1813.
+/// The results are truncated, or violate RFC 1813.
 #[inline]
 pub fn parse_results<'a>(
     procedure: Procedure,
@@ -215,8 +216,8 @@ pub fn parse_results<'a>(
     Ok(results)
 }
 
-/// Like [`parse_results`], but writes the results in place, like [`super::read_args`]. After an error their contents
-/// are unspecified.
+/// Like [`parse_results`], but writes the results in place, like [`super::read_args`]. After an error, the contents
+/// of `results` are unspecified.
 ///
 /// # Errors
 /// As [`parse_results`].
@@ -273,7 +274,7 @@ fn failure<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<ResultBody<
     })
 }
 
-// Long because it has a case per procedure.
+// It is long because it has a case per procedure.
 #[inline]
 fn success<'a>(
     procedure: Procedure,

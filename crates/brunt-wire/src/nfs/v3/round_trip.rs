@@ -6,7 +6,7 @@ use super::*;
 use crate::nfs::FileHandle;
 use crate::{Cursor, FileData};
 
-/// Generates random messages; the data it returns lives as long as the pool.
+/// Generates random messages; the data in them lives as long as the pool.
 struct Random<'a> {
     state: u64,
     pool: &'a [u8],
@@ -99,7 +99,7 @@ impl<'a> Random<'a> {
         ][self.below(3)]
     }
 
-    /// Data for which the parser determines the position.
+    /// Data whose position is determined by the parser.
     fn data(&mut self) -> FileData<'a> {
         let bytes = self.bytes(900);
         FileData {
@@ -126,7 +126,7 @@ impl<'a> Random<'a> {
         }
     }
 
-    // Long because it has a case per procedure.
+    // It is long because it has a case per procedure.
     fn args(&mut self, procedure: Procedure) -> Args<'a> {
         match procedure {
             Procedure::Null => Args::Null,
@@ -258,7 +258,7 @@ impl<'a> Random<'a> {
             .collect()
     }
 
-    // Long because it has a case per procedure.
+    // It is long because it has a case per procedure.
     fn body(&mut self, procedure: Procedure, entries: Entries<'a>) -> ResultBody<'a> {
         match procedure {
             Procedure::Null => ResultBody::Empty,
@@ -354,8 +354,8 @@ impl<'a> Random<'a> {
     }
 }
 
-/// For every procedure, 300 random calls, 300 results and 100 failures parse completely, compare equal, and encode to
-/// the same bytes.
+/// For every procedure, 300 random calls, 300 results and 100 failures are parsed to the end, compare equal, and
+/// encode to the same bytes.
 #[test]
 fn random_messages_are_parsed_back() {
     let mut state = 17u64;

@@ -9,7 +9,7 @@ struct Golden {
     reply: Vec<u8>,
 }
 
-/// Messages from a real capture: every procedure, with success and, where it occurred, failure.
+/// Messages from a real capture: every procedure, with a success and, if it occurred, a failure.
 fn goldens() -> Vec<Golden> {
     let bytes = |text: &str| {
         (0..text.len())
@@ -39,7 +39,7 @@ fn body(message: &[u8]) -> &[u8] {
     }
 }
 
-/// Every real message parses to its last byte, and is incomplete when cut anywhere.
+/// Every real message is parsed to its last byte, and is incomplete if truncated at any byte.
 #[test]
 fn every_procedure_parses_to_the_last_byte() {
     let mut seen = std::collections::BTreeSet::new();
@@ -89,7 +89,7 @@ fn every_procedure_parses_to_the_last_byte() {
     assert_eq!(seen.len(), 22, "the goldens hold every procedure: {seen:?}");
 }
 
-/// Encoding the parsed message yields the bytes that other programs sent.
+/// Encoding a parsed message yields the bytes that other programs sent.
 fn encodes_the_same(procedure: Procedure, call: &[u8], reply: &[u8]) {
     let mut bytes = Vec::new();
     let args = parse_args(procedure, &mut Cursor::new(call)).unwrap();
@@ -113,7 +113,7 @@ fn golden(procedure: Procedure) -> Golden {
         .unwrap()
 }
 
-/// Changing any byte never causes a panic, and lengths never reach outside the message.
+/// Changing any byte never causes a panic, and no length reaches beyond the message.
 #[test]
 fn damage_never_panics() {
     let mut random = 99u64;

@@ -10,16 +10,16 @@ use crate::nfs::v3::StableHow;
 /// `stateid4`: a sequence number and twelve bytes chosen by the server.
 pub type Stateid = [u8; 16];
 
-/// What OPEN does if the file doesn't exist.
+/// What OPEN does about a file that doesn't exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenCreate<'a> {
     /// Fail.
     No,
-    /// Create it; an existing file is fine.
+    /// Create it; if it exists, that is not an error.
     Unchecked(FileAttributes<'a>),
-    /// Create it; an existing file is an error.
+    /// Create it; if it exists, that is an error.
     Guarded(FileAttributes<'a>),
-    /// Create it exactly once, identified by this verifier; 4.1 sets attributes at the same time.
+    /// Create it exactly once, identified by this verifier; 4.1 can set attributes at the same time.
     Exclusive(u64, Option<FileAttributes<'a>>),
 }
 
@@ -28,22 +28,22 @@ pub enum OpenCreate<'a> {
 pub enum OpenClaim<'a> {
     /// A name in the current directory.
     Null(&'a [u8]),
-    /// A file that was open before the server restarted.
+    /// A file that was open before the server restarted, with the type of its delegation.
     Previous(u32),
-    /// A name, under a delegation.
+    /// A name, opened under a delegation.
     DelegateCur(&'a Stateid, &'a [u8]),
-    /// A name, under a delegation from before the client restarted.
+    /// A name, opened under a delegation from before the client restarted.
     DelegatePrev(&'a [u8]),
     /// The current file handle.
     Fh,
-    /// The current file handle, under a delegation.
+    /// The current file handle, opened under a delegation.
     DelegCurFh(&'a Stateid),
-    /// The current file handle, under a delegation from before the client restarted.
+    /// The current file handle, opened under a delegation from before the client restarted.
     DelegPrevFh,
 }
 
 impl<'a> OpenClaim<'a> {
-    /// The name to open in the current directory, if any.
+    /// The name that is opened in the current directory, if there is one.
     pub fn name(&self) -> Option<&'a [u8]> {
         match *self {
             OpenClaim::Null(name)
@@ -67,7 +67,7 @@ pub enum CreateKind<'a> {
     Plain(u32),
 }
 
-/// The lock owner.
+/// The owner of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locker<'a> {
     /// An owner without locks on the file, identified by its open state.
@@ -287,12 +287,12 @@ pub enum Args<'a> {
     },
     /// A known operation whose arguments are skipped.
     Other(Op),
-    /// An unknown operation: nothing after it can be parsed.
+    /// An unknown operation, after which nothing can be parsed.
     Unknown(u32),
 }
 
 impl Args<'_> {
-    /// The operation; `None` if unknown.
+    /// The operation; `None` if it is unknown.
     pub fn op(&self) -> Option<Op> {
         Some(match self {
             Args::Access { .. } => Op::Access,

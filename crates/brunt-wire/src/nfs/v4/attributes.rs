@@ -1,13 +1,13 @@
-//! Bitmaps and the attribute lists that they describe (`fattr4`).
+//! Bitmaps, and the attribute lists that they describe (`fattr4`).
 //!
-//! A list has a length field, so an operation can be skipped regardless of its attributes. To read the attributes, each
-//! one in the bitmap must be parsed, in order. At an unknown attribute, parsing of the list stops and
+//! A list begins with its length, so an operation can be skipped whatever attributes it contains. To read attributes,
+//! all those in the bitmap must be parsed in order. At an unknown attribute, parsing of the list stops and
 //! [`Attributes::unparsed`] records it.
 
 use crate::nfs::FileHandle;
 use crate::{Cursor, ParseError};
 
-/// Maximum number of words in a bitmap. 87 attributes fill three words; more than eight are not a valid bitmap.
+/// Maximum number of words in a bitmap. 87 attributes fill three words, so a bitmap of more than eight is invalid.
 const BITMAP_WORDS_MAX: u32 = 8;
 /// Maximum length of an attribute list: ACLs make them long, and Linux accepts up to 64 KiB.
 const LIST_BYTES_MAX: u32 = 256 << 10;
@@ -15,7 +15,7 @@ const ACES_MAX: u32 = 8192;
 const STRING_BYTES_MAX: u32 = 4096;
 const ELEMENTS_MAX: u32 = 1024;
 
-/// The words of a `bitmap4` with these numbers, in wire format, for constants.
+/// The words of a `bitmap4` that contains these numbers, in wire format, for constants.
 ///
 /// # Panics
 /// If a number doesn't fit into the words.
@@ -49,7 +49,7 @@ impl<'a> Bitmap<'a> {
     /// A set in wire format, without its length.
     ///
     /// # Panics
-    /// If these are not whole words, or more than any bitmap in use has.
+    /// If `words` is not whole words, or is longer than any bitmap in use.
     pub const fn of(words: &'a [u8]) -> Bitmap<'a> {
         assert!(words.len().is_multiple_of(4) && words.len() <= 4 * BITMAP_WORDS_MAX as usize);
         Bitmap(words)
@@ -131,7 +131,7 @@ pub struct FileAttributes<'a> {
     pub values: &'a [u8],
 }
 
-/// The parsed attributes; `None` if not sent.
+/// The parsed attributes; `None` for those not sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // the RFCs' own names
 pub struct Attributes<'a> {
@@ -163,7 +163,7 @@ impl<'a> FileAttributes<'a> {
     /// Parses the bitmap and the length of the list; [`FileAttributes::parse`] parses the values.
     ///
     /// # Errors
-    /// Truncated, or too long.
+    /// The bitmap or the list is truncated or too long.
     #[inline]
     pub fn read(cur: &mut Cursor<'a>) -> Result<FileAttributes<'a>, ParseError> {
         let mask = Bitmap::read(cur)?;
@@ -184,8 +184,8 @@ impl<'a> FileAttributes<'a> {
         found
     }
 
-    /// Where the value of an attribute begins; `None` if it is not present, or behind one that is unknown or damaged.
-    /// For the few that [`Attributes`] doesn't have.
+    /// Where the value of an attribute begins; `None` if it is not present, or comes after one that is unknown or
+    /// damaged. For the few attributes that [`Attributes`] doesn't have.
     pub fn find(&self, wanted: u32) -> Option<Cursor<'a>> {
         let mut cur = Cursor::new(self.values);
         for number in self.mask.iter() {
@@ -236,7 +236,7 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
     match number {
         // supported_attrs, suppattr_exclcreat
         0 | 75 => drop(Bitmap::read(cur)?),
-        // Booleans and 32 bits: fh_expire_type, lease_time, aclsupport, maxlink, ...
+        // Booleans and 32-bit numbers: fh_expire_type, lease_time, aclsupport, maxlink, ...
         2
         | 5..=7
         | 9..=10
@@ -251,12 +251,12 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
         | 82..=83 => {
             cur.skip(4)?;
         }
-        // 64 bits: counts of files and bytes, maxread, maxwrite, quotas, space, retention_hold
+        // 64-bit numbers: counts of files and bytes, maxread, maxwrite, quotas, space, retention_hold
         21..=23 | 27 | 30..=31 | 38..=40 | 42..=44 | 73 | 78 => cur.skip(8)?,
         12 => aces(cur)?,
         24 => locations(cur)?,
         32 => drop(string(cur)?),
-        // Times: backup, create, delta, directory notification delays, and those of delegations
+        // Times: backup, create, delta, directory notification delays, times of delegations
         49..=51 | 56..=57 | 84..=85 => cur.skip(12)?,
         // dacl and sacl: flags before the entries
         58..=59 => {
@@ -265,7 +265,8 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
         }
         60 => cur.skip(16)?,
         61..=64 | 68 => pnfs(number, cur)?,
-        // retention_get, retentevt_get: a duration and at most one time; their setters have them in the opposite order
+        // retention_get, retentevt_get: a duration and at most one time; the attributes that set them have the
+        // opposite order
         69 | 71 => {
             cur.skip(8)?;
             let times = cur.count(1, "more than one time")?;
@@ -291,7 +292,7 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
     Ok(true)
 }
 
-/// Skips an attribute of pNFS: fs_status, fs_layout_type, layout_hint, layout_type, mdsthreshold.
+/// Skips a pNFS attribute: fs_status, fs_layout_type, layout_hint, layout_type, mdsthreshold.
 fn pnfs(number: u32, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     match number {
         61 => {
@@ -340,7 +341,7 @@ fn strings(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// `fs_locations4`: a path, then servers with one path each.
+/// `fs_locations4`: a path, then a list of locations, each with servers and a path.
 fn locations(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     strings(cur)?;
     for _ in 0..cur.count(ELEMENTS_MAX, "list of more than 1024 locations")? {

@@ -1,5 +1,5 @@
-//! Callbacks: the server calls its client (CB_COMPOUND), mostly to recall delegations. In 4.1, they
-//! use a connection opened by the client.
+//! Callbacks: the server calls its client (CB_COMPOUND), mostly to recall delegations. In 4.1, they use a connection
+//! that the client opened.
 
 use super::attributes::Bitmap;
 use super::fields::{body, elements, handle, stateid};
@@ -10,7 +10,7 @@ use crate::{Cursor, ParseError};
 /// The arguments of CB_COMPOUND.
 #[derive(Clone, Copy, Debug)]
 pub struct CallbackCompound<'a> {
-    /// 0, 1 or 2.
+    /// The minor version: 0, 1 or 2.
     pub minor_version: u32,
     /// The number of operations.
     pub count: u32,
@@ -41,12 +41,12 @@ pub enum CallbackArgs<'a> {
         sequence: u32,
         slot: u32,
     },
-    /// Recognized only by its number and not parsed, so nothing after it can be parsed either.
+    /// Recognized only by its number and not parsed, so nothing after it can be parsed, either.
     Other(u32),
 }
 
 impl CallbackArgs<'_> {
-    /// The RFCs' name.
+    /// The name in the RFCs.
     pub fn name(&self) -> &'static str {
         match self {
             CallbackArgs::Getattr { .. } => "CB_GETATTR",
@@ -70,10 +70,10 @@ impl CallbackArgs<'_> {
 }
 
 impl<'a> CallbackCompound<'a> {
-    /// Parses up to the first operation.
+    /// Parses everything up to the first operation.
     ///
     /// # Errors
-    /// Truncated, or not a CB_COMPOUND.
+    /// The arguments are truncated, or not those of a CB_COMPOUND.
     pub fn parse(cur: &mut Cursor<'a>) -> Result<CallbackCompound<'a>, ParseError> {
         cur.opaque(OPAQUE_BYTES_MAX, "tag longer than 1024 bytes")?;
         let minor_version = cur.u32()?;
@@ -89,7 +89,7 @@ impl<'a> CallbackCompound<'a> {
         })
     }
 
-    /// Its operations; the list ends after the first one that is not parsed.
+    /// The operations of the callback; the iterator ends after the first one that is not parsed.
     pub fn operations(&self) -> CallbackOps<'a> {
         CallbackOps {
             cur: self.cur,
@@ -145,7 +145,7 @@ fn parse<'a>(cur: &mut Cursor<'a>) -> Result<CallbackArgs<'a>, ParseError> {
             };
             // highest slot, cachethis
             cur.skip(8)?;
-            // The calls that this one depends on, by session.
+            // The calls on which this one depends, by session.
             for _ in 0..elements(cur)? {
                 cur.skip(16)?;
                 let calls = elements(cur)?;
@@ -154,7 +154,7 @@ fn parse<'a>(cur: &mut Cursor<'a>) -> Result<CallbackArgs<'a>, ParseError> {
             args
         }
         13 => {
-            // CB_NOTIFY_LOCK: the handle, then the owner that waited.
+            // CB_NOTIFY_LOCK: the handle, then the owner that waited for the lock.
             handle(cur)?;
             cur.skip(8)?;
             body(cur)?;

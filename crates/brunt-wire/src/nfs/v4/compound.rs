@@ -12,7 +12,7 @@ use crate::{Cursor, Malformed, ParseError};
 pub struct CompoundArgs<'a> {
     /// The client's tag; usually empty.
     pub tag: &'a [u8],
-    /// 0, 1 or 2.
+    /// The minor version: 0, 1 or 2.
     pub minor_version: u32,
     /// The number of operations.
     pub count: u32,
@@ -26,16 +26,16 @@ pub struct CompoundResults<'a> {
     pub status: Status,
     /// The tag of the call.
     pub tag: &'a [u8],
-    /// The number of operations attempted; none follow a failed one.
+    /// The number of operations attempted; none is attempted after a failure.
     pub count: u32,
     cur: Cursor<'a>,
 }
 
 impl<'a> CompoundArgs<'a> {
-    /// Parses up to the first operation.
+    /// Parses everything up to the first operation.
     ///
     /// # Errors
-    /// Truncated, or not a COMPOUND.
+    /// The arguments are truncated, or not those of a COMPOUND.
     #[inline]
     pub fn parse(cur: &mut Cursor<'a>) -> Result<CompoundArgs<'a>, ParseError> {
         let tag = cur.opaque(OPAQUE_BYTES_MAX, "tag longer than 1024 bytes")?;
@@ -52,7 +52,7 @@ impl<'a> CompoundArgs<'a> {
         })
     }
 
-    /// Its operations, in order; the last item may be an error, and an unknown operation is always the last.
+    /// The operations in order; the last item may be an error, and an unknown operation is always the last.
     #[inline]
     pub fn operations(&self) -> CompoundOperations<'a> {
         CompoundOperations {
@@ -63,10 +63,10 @@ impl<'a> CompoundArgs<'a> {
 }
 
 impl<'a> CompoundResults<'a> {
-    /// Parses up to the first operation's results.
+    /// Parses everything up to the first operation's result.
     ///
     /// # Errors
-    /// Truncated, or not a reply to a COMPOUND.
+    /// The results are truncated, or not those of a COMPOUND.
     #[inline]
     pub fn parse(cur: &mut Cursor<'a>) -> Result<CompoundResults<'a>, ParseError> {
         let status = Status(cur.u32()?);
@@ -80,7 +80,7 @@ impl<'a> CompoundResults<'a> {
         })
     }
 
-    /// The results of its operations, in order; the last item may be an error.
+    /// The results of the operations in order; the last item may be an error.
     #[inline]
     pub fn operations(&self) -> Replies<'a> {
         Replies {
@@ -159,16 +159,16 @@ pub enum CurrentFile<'a> {
     /// No handle was set.
     #[default]
     Unset,
-    /// The server's root, set by PUTROOTFH (or PUTPUBFH).
+    /// The server's root, set by PUTROOTFH (or by PUTPUBFH).
     Root,
     /// This handle.
     Handle(FileHandle<'a>),
-    /// The target of a name; its handle was not requested, or not yet.
+    /// The object that a name led to; its handle was not requested, or not yet.
     Named,
 }
 
 impl<'a> CurrentFile<'a> {
-    /// The handle, if known.
+    /// The handle, if it is known.
     #[inline]
     pub fn handle(self) -> Option<FileHandle<'a>> {
         match self {
@@ -183,7 +183,7 @@ impl<'a> CurrentFile<'a> {
 pub struct CompoundStep<'a> {
     /// The arguments.
     pub args: Args<'a>,
-    /// The result; `None` if the reply was not seen, ended earlier, or is for another operation.
+    /// The result; `None` if the reply was not captured, ended earlier, or is for another operation.
     pub result: Option<OpResult<'a>>,
     /// The current file handle before the operation.
     pub current: CurrentFile<'a>,
@@ -191,7 +191,7 @@ pub struct CompoundStep<'a> {
     pub saved: CurrentFile<'a>,
 }
 
-/// Iterates over a compound's operations with their results.
+/// Iterates over the operations of a compound, with their results.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk<'a> {
     calls: CompoundOperations<'a>,
@@ -242,7 +242,7 @@ impl<'a> Walk<'a> {
     #[inline]
     fn next_result(&mut self, args: &Args<'a>) -> Option<OpResult<'a>> {
         match self.replies.as_mut()?.next()? {
-            // A server replies with the requested operation, or with ILLEGAL.
+            // A server replies with the requested operation or with ILLEGAL.
             Ok(result)
                 if args
                     .op()

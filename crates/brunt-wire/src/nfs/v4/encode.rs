@@ -1,11 +1,12 @@
-//! Encodes the operations that a client of NFSv4.1 needs (RFC 8881) and their results: the counterpart of `parse_args`
+//! Encodes the operations that an NFSv4.1 client needs (RFC 8881) and their results: the counterpart of `parse_args`
 //! and `results`.
 //!
-//! A compound begins with [`CompoundArgs::begin`] or [`CompoundResults::begin`]; its operations follow one after the
-//! other. Fields that the parser skips have the value that NFSv4.1 prescribes (sequence numbers of owners are 0) or the
-//! simplest one (no state protection, no implementation id).
+//! A compound begins with [`CompoundArgs::begin`] or [`CompoundResults::begin`], followed by its operations. Fields
+//! that the parser skips get the value that NFSv4.1 prescribes (sequence numbers of owners are 0) or the simplest
+//! value (no state protection, no implementation id).
 //!
-//! The rule: `parse(encode(x)) == x` for every operation that is encoded; an operation of NFSv4.0 alone is not.
+//! The rule: `parse(encode(x)) == x` for every operation that is encoded; operations that exist only in NFSv4.0 are
+//! not.
 
 use super::args::{Args, CreateKind, Locker, OpenClaim, OpenCreate};
 use super::attributes::{Bitmap, FileAttributes, NfsTime};
@@ -14,11 +15,11 @@ use super::results::{ChangeInfo, Delegation, Entries, Entry, OpResult, ResultBod
 use super::{Op, SessionChannel, Stateid, Status};
 use crate::{Cursor, ParseError, XdrWriter};
 
-/// AUTH_NONE, the flavor of callbacks for a client that has none.
+/// AUTH_NONE, the flavor of callbacks to a client that takes none.
 const AUTH_NONE: u32 = 0;
 
 impl CompoundArgs<'_> {
-    /// Appends the beginning of a call with `count` operations, which the caller appends.
+    /// Appends the beginning of a call with `count` operations, which the caller then appends.
     pub fn begin(out: &mut Vec<u8>, minor_version: u32, count: u32) {
         let mut out = XdrWriter::new(out);
         out.opaque(&[]);
@@ -28,7 +29,7 @@ impl CompoundArgs<'_> {
 }
 
 impl CompoundResults<'_> {
-    /// Appends the beginning of a reply with `count` results, which the caller appends.
+    /// Appends the beginning of a reply with `count` results, which the caller then appends.
     pub fn begin(out: &mut Vec<u8>, status: Status, count: u32) {
         let mut out = XdrWriter::new(out);
         out.u32(status.0);
@@ -38,10 +39,10 @@ impl CompoundResults<'_> {
 }
 
 impl Args<'_> {
-    /// Appends the operation. For a WRITE whose data bytes are elsewhere, data and padding are omitted.
+    /// Appends the operation. If the data bytes of a WRITE are elsewhere, the data and its padding are omitted.
     ///
     /// # Panics
-    /// If a client of NFSv4.1 has no use for the operation.
+    /// If an NFSv4.1 client has no use for the operation.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let op = self.op().expect("an unknown operation cannot be encoded");
         let out = &mut XdrWriter::new(out);
@@ -100,7 +101,7 @@ impl Args<'_> {
     }
 
     /// The arguments of operations on data and on the state of files.
-    // Long because it has a case per operation.
+    // It is long because it has a case per operation.
     fn encode_state(&self, op: Op, out: &mut XdrWriter<'_>) {
         match *self {
             Args::Read {
@@ -327,7 +328,7 @@ fn lock_owner(out: &mut XdrWriter<'_>, locker: Locker<'_>) {
     }
 }
 
-/// `channel_attrs4`, without padding of headers and without RDMA.
+/// `channel_attrs4`, without header padding and RDMA.
 fn channel(out: &mut XdrWriter<'_>, channel: SessionChannel) {
     let SessionChannel {
         request_bytes_max,
@@ -345,7 +346,7 @@ impl OpResult<'_> {
     /// Appends the result.
     ///
     /// # Panics
-    /// If the body is one that a server of NFSv4.1 doesn't need, or a failure that has more than a status.
+    /// If an NFSv4.1 server has no use for the body, or if it is a failure that consists of more than a status.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let out = &mut XdrWriter::new(out);
         out.u32(self.number);
@@ -483,7 +484,7 @@ impl<'a> Entries<'a> {
     /// Builds a list of entries in the memory of `out`.
     ///
     /// # Errors
-    /// A name is too long.
+    /// A name or an attribute list is too long.
     pub fn of(entries: &[Entry<'_>], out: &'a mut Vec<u8>) -> Result<Entries<'a>, ParseError> {
         out.clear();
         let mut list = XdrWriter::new(out);
@@ -498,7 +499,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Attributes with their values, to be sent; appended in the order of their numbers.
+/// Attributes to be sent, with their values; appended in the order of their numbers.
 #[derive(Clone, Debug, Default)]
 pub struct AttributeList {
     mask: Vec<u8>,
@@ -514,10 +515,10 @@ impl AttributeList {
         self.next = 0;
     }
 
-    /// Appends an attribute whose value `write` writes.
+    /// Appends an attribute, whose value is written by `write`.
     ///
     /// # Panics
-    /// If a later attribute has been appended before.
+    /// If this attribute or one with a higher number has already been appended.
     pub fn put(&mut self, number: u32, write: impl FnOnce(&mut XdrWriter<'_>)) {
         assert!(number >= self.next, "attributes are in ascending order");
         self.next = number + 1;
@@ -553,8 +554,8 @@ pub fn write_time(out: &mut XdrWriter<'_>, time: NfsTime) {
     out.u32(time.nseconds);
 }
 
-/// The stateid that stands for no open file (RFC 8881, 8.2.3): a server checks every access by the caller's rights.
+/// The stateid for no open file (RFC 8881, 8.2.3): a server checks the caller's permissions on every access.
 pub const ANONYMOUS: &Stateid = &[0; 16];
 
-/// The stateid that the last operation of the same compound returned (RFC 8881, 16.2.3.1.2).
+/// The stateid that was last returned in the same compound (RFC 8881, 16.2.3.1.2).
 pub const CURRENT_STATEID: &Stateid = &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];

@@ -1,4 +1,4 @@
-//! The fields that arguments, results and callbacks have in common.
+//! The fields that occur in arguments, results and callbacks.
 
 use super::attributes::{Bitmap, NfsTime};
 use super::{FILE_HANDLE_BYTES_MAX, OPAQUE_BYTES_MAX, Stateid};
@@ -81,13 +81,13 @@ pub(super) fn protected_operations(cur: &mut Cursor<'_>) -> Result<(), ParseErro
 /// `channel_attrs4`: the limits of one direction of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionChannel {
-    /// Maximum bytes of a request, with its RPC header.
+    /// Maximum bytes of a request, including its RPC header.
     pub request_bytes_max: u32,
-    /// Maximum bytes of a reply, with its RPC header.
+    /// Maximum bytes of a reply, including its RPC header.
     pub response_bytes_max: u32,
     /// Maximum bytes of a reply that the receiver keeps for retransmissions.
     pub cached_bytes_max: u32,
-    /// Maximum operations of a compound.
+    /// Maximum operations in a compound.
     pub operations_max: u32,
     /// Maximum concurrent requests.
     pub slots: u32,

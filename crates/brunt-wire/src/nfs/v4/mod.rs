@@ -1,8 +1,8 @@
-//! NFSv4.0, 4.1 and 4.2 (RFC 7530, 8881, 7862; extended attributes of RFC 8276): compounds, their
-//! operations, callbacks. The capture pipeline calls it after parsing the RPC header.
+//! NFSv4.0, 4.1 and 4.2 (RFC 7530, 8881, 7862; extended attributes from RFC 8276): compounds, their operations,
+//! callbacks. Called after the RPC header was parsed, by the capture pipeline, NFS client and NFS server.
 //!
-//! A compound doesn't contain the lengths of its operations, so an operation must be parsed completely to find its end.
-//! The one rule: an unknown operation ends the parsing of its compound and is reported ([`Args::Unknown`],
+//! A compound doesn't contain the lengths of its operations, so an operation must be parsed completely to find where
+//! it ends. The one rule: an unknown operation ends the parsing of its compound and is reported ([`Args::Unknown`],
 //! [`ResultBody::Unknown`]); nothing after it is guessed.
 
 mod args;
@@ -51,7 +51,7 @@ macro_rules! operations {
             /// All operations, by number.
             pub const ALL: &'static [Op] = &[$(Op::$variant),*];
 
-            /// The RFCs' name, without its prefix.
+            /// The name in the RFCs, without its prefix.
             pub const fn name(self) -> &'static str {
                 match self { $(Op::$variant => $name),* }
             }

@@ -68,7 +68,7 @@ pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     })
 }
 
-/// Parses the arguments of the NFSv4.0 operations that are rare next to reads and writes (RFC 7530).
+/// Parses the arguments of the NFSv4.0 operations that are rare compared with reads and writes (RFC 7530).
 fn parse_infrequent<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     Ok(match op {
         Op::Create => create(cur)?,
@@ -106,7 +106,7 @@ fn parse_infrequent<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseE
     })
 }
 
-/// Parses the arguments of an operation newer than NFSv4.0 (RFC 8881, RFC 7862, RFC 8276).
+/// Parses the arguments of an operation introduced after NFSv4.0 (RFC 8881, RFC 7862, RFC 8276).
 fn parse_later<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     Ok(match op {
         Op::ExchangeId => exchange_id(cur)?,

@@ -24,7 +24,7 @@ pub struct OpResult<'a> {
     pub body: ResultBody<'a>,
 }
 
-/// `change_info4`: a directory's change attribute before and after.
+/// `change_info4`: a directory's change attribute before and after an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct ChangeInfo {
@@ -36,7 +36,7 @@ pub struct ChangeInfo {
 /// The delegation in an OPEN reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delegation<'a> {
-    /// No delegation; in 4.1 possibly with the reason (`why_no_delegation4`).
+    /// No delegation; in 4.1, possibly with the reason (`why_no_delegation4`).
     None(Option<u32>),
     /// A read delegation.
     Read(&'a Stateid),
@@ -68,7 +68,7 @@ pub enum ResultBody<'a> {
         from: ChangeInfo,
         to: ChangeInfo,
     },
-    /// LOCK and LOCKT that failed because of this lock of another owner.
+    /// LOCK and LOCKT that failed because another owner holds this lock.
     Denied {
         offset: u64,
         length: u64,
@@ -143,11 +143,11 @@ pub enum ResultBody<'a> {
     Getxattr {
         value: &'a [u8],
     },
-    /// An unknown operation: nothing after it can be parsed.
+    /// An unknown operation, after which nothing can be parsed.
     Unknown,
 }
 
-/// The entries of a READDIR reply. They are already validated, and parsed again on each iteration.
+/// The entries of a READDIR reply. They have already been validated, and are parsed again on each iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entries<'a> {
     bytes: &'a [u8],
@@ -157,7 +157,7 @@ pub struct Entries<'a> {
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// The cookie from which the client continues reading after this entry.
+    /// The cookie with which the client continues reading after this entry.
     pub cookie: u64,
     /// Its name.
     pub name: &'a [u8],
@@ -174,7 +174,7 @@ impl<'a> Entries<'a> {
     /// All entries, in the server's order.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         let mut cur = Cursor::new(self.bytes);
-        // The entries are already validated, so errors are impossible here.
+        // The entries have already been validated, so errors are impossible here.
         (0..self.count)
             .map_while(move |_| cur.boolean().and_then(|_| Entries::entry(&mut cur)).ok())
     }
@@ -187,7 +187,7 @@ impl<'a> Entries<'a> {
         })
     }
 
-    /// The list in wire format, including its end.
+    /// The list in wire format, including the end marker.
     pub(super) fn wire(&self) -> &'a [u8] {
         self.bytes
     }
@@ -209,13 +209,13 @@ impl<'a> Entries<'a> {
 /// A segment of a READ_PLUS reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment<'a> {
-    /// Data at this offset of the file.
+    /// Data at this offset in the file.
     Data(u64, &'a [u8]),
     /// A hole: offset and length.
     Hole(u64, u64),
 }
 
-/// The segments of a READ_PLUS reply. They are already validated, and parsed again on each iteration.
+/// The segments of a READ_PLUS reply. They have already been validated, and are parsed again on each iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segments<'a> {
     bytes: &'a [u8],
@@ -278,7 +278,7 @@ pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<OpResult<'a>, ParseError
     })
 }
 
-/// The results that some operations return even on failure; most are skipped.
+/// The results that some operations return even if they failed; most are skipped.
 fn failed<'a>(op: Op, status: Status, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
     match (op, status) {
         // The attributes that were set before the failure.
@@ -369,7 +369,7 @@ fn succeeded<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseEr
     })
 }
 
-/// Parses the results of an operation newer than NFSv4.0 (RFC 8881, RFC 7862, RFC 8276).
+/// Parses the results of an operation introduced after NFSv4.0 (RFC 8881, RFC 7862, RFC 8276).
 fn succeeded_later<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
     Ok(match op {
         Op::ReadPlus => ResultBody::ReadPlus {
@@ -428,14 +428,14 @@ fn delegation<'a>(cur: &mut Cursor<'a>) -> Result<Delegation<'a>, ParseError> {
         2 => {
             let stateid = stateid(cur)?;
             cur.skip(4)?;
-            // Both kinds of limit have 64 bits: a size, or a number of blocks and a block size.
+            // Both kinds of limits have 64 bits: a size, or a number of blocks and a block size.
             cur.skip(4 + 8)?;
             ace(cur)?;
             Delegation::Write(stateid)
         }
         3 => {
             let why = cur.u32()?;
-            // WND4_CONTENTION and WND4_RESOURCE are followed by a flag: whether the server will call back.
+            // WND4_CONTENTION and WND4_RESOURCE are followed by a flag that tells whether the server will call back.
             if matches!(why, 1 | 2) {
                 cur.skip(4)?;
             }
@@ -458,7 +458,7 @@ fn delegation<'a>(cur: &mut Cursor<'a>) -> Result<Delegation<'a>, ParseError> {
     })
 }
 
-/// `write_response4`; returns the number of bytes.
+/// `write_response4`; returns the number of bytes written.
 fn write_response(cur: &mut Cursor<'_>) -> Result<u64, ParseError> {
     let ids = cur.count(1, "more than one callback id")?;
     cur.skip(ids as usize * 16)?;
@@ -570,7 +570,7 @@ fn skip(op: Op, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
             }
             cur.skip(4)
         }
-        // All others return only their status.
+        // All other operations return only their status.
         _ => Ok(()),
     }
 }

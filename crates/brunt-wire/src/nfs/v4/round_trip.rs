@@ -44,7 +44,7 @@ fn data(bytes: &[u8]) -> FileData<'_> {
     }
 }
 
-/// Every operation that is encoded, with each of its forms.
+/// Every operation that is encoded, in all of its forms.
 fn operations(list: FileAttributes<'_>) -> Vec<Args<'_>> {
     let (name, mask) = (&b"name"[..], Bitmap::of(&MASK));
     let object = FileHandle(b"a handle of more than one word");
@@ -199,7 +199,7 @@ fn operations(list: FileAttributes<'_>) -> Vec<Args<'_>> {
     all
 }
 
-/// The same operation with data at position 0, wherever it was in the message.
+/// The operation with its data at position 0, wherever it was in the message.
 fn unplaced<'a>(args: Args<'a>) -> Args<'a> {
     match args {
         Args::Write {
@@ -217,7 +217,7 @@ fn unplaced<'a>(args: Args<'a>) -> Args<'a> {
     }
 }
 
-/// All operations in one compound come back, and a compound that is cut anywhere is incomplete.
+/// All operations survive a round trip in one compound, and a compound truncated at any byte is incomplete.
 #[test]
 fn operations_survive() {
     let list = list();
@@ -245,7 +245,7 @@ fn operations_survive() {
     }
 }
 
-/// The results of all operations, with those that have none.
+/// The results of all operations, including those without any.
 fn results<'a>(attributes: FileAttributes<'a>, entries: Entries<'a>) -> Vec<OpResult<'a>> {
     let directory = ChangeInfo {
         atomic: true,
@@ -384,7 +384,7 @@ fn results_survive() {
     assert_eq!((got, results.rest()), (sent, &[][..]));
 }
 
-/// What [`AttributeList`] writes is what [`FileAttributes::parse`] reads.
+/// [`FileAttributes::parse`] reads what [`AttributeList`] writes.
 #[test]
 fn attributes_survive() {
     let list = list();

@@ -11,27 +11,27 @@ impl Status {
     pub const STALE: Status = Status(70);
     /// The reply does not fit (GETDEVICEINFO returns the size that would).
     pub const TOOSMALL: Status = Status(10005);
-    /// The server cannot do it yet.
+    /// The server cannot do this yet.
     pub const DELAY: Status = Status(10008);
     /// Another owner holds a conflicting lock.
     pub const DENIED: Status = Status(10010);
-    /// The lease ran out.
+    /// The lease has expired.
     pub const EXPIRED: Status = Status(10011);
-    /// The server restarted, and clients may only reclaim what they had.
+    /// The server has restarted, and clients may only reclaim earlier state.
     pub const GRACE: Status = Status(10013);
     /// Another client uses this name (SETCLIENTID returns which one).
     pub const CLID_INUSE: Status = Status(10017);
-    /// The server doesn't speak this minor version.
+    /// The server doesn't support this minor version.
     pub const MINOR_VERS_MISMATCH: Status = Status(10021);
     /// The server doesn't know the client id.
     pub const STALE_CLIENTID: Status = Status(10022);
     /// The stateid is from before a restart.
     pub const STALE_STATEID: Status = Status(10023);
-    /// There is a newer sequence number of the stateid.
+    /// The stateid has a newer sequence number.
     pub const OLD_STATEID: Status = Status(10024);
     /// The server doesn't know the stateid.
     pub const BAD_STATEID: Status = Status(10025);
-    /// Nothing can be reclaimed any more.
+    /// State can no longer be reclaimed.
     pub const NO_GRACE: Status = Status(10033);
     /// An administrator revoked the state.
     pub const ADMIN_REVOKED: Status = Status(10047);
@@ -39,26 +39,26 @@ impl Status {
     pub const BADSESSION: Status = Status(10052);
     /// The session doesn't have the slot.
     pub const BADSLOT: Status = Status(10053);
-    /// The client has already said that it reclaims nothing more.
+    /// The client has already declared that it reclaims nothing more.
     pub const COMPLETE_ALREADY: Status = Status(10054);
     /// The connection does not belong to the session.
     pub const CONN_NOT_BOUND_TO_SESSION: Status = Status(10055);
     /// No layout is available now (LAYOUTGET returns whether the server will signal availability).
     pub const LAYOUTTRYLATER: Status = Status(10058);
-    /// The sequence number is not the next one of its slot.
+    /// The sequence number is not the next one for its slot.
     pub const SEQ_MISORDERED: Status = Status(10063);
     /// The call was executed, but its reply was not kept.
     pub const RETRY_UNCACHED_REP: Status = Status(10068);
     /// The sequence number belongs to another call.
     pub const SEQ_FALSE_RETRY: Status = Status(10076);
-    /// A slot above the highest one in use.
+    /// The highest slot is above those in use.
     pub const BAD_HIGH_SLOT: Status = Status(10077);
     /// The session is being destroyed.
     pub const DEADSESSION: Status = Status(10078);
     /// The COPY cannot be done as requested (it returns the requirements that can be met).
     pub const OFFLOAD_NO_REQS: Status = Status(10094);
 
-    /// The RFCs' name, if it has one.
+    /// The name in the RFCs, if there is one.
     pub const fn name(self) -> Option<&'static str> {
         match self.0 {
             ..=10048 => self.name_of_nfs40(),
@@ -66,7 +66,7 @@ impl Status {
         }
     }
 
-    /// RFC 7530, 13. Long because it is a table with one line per status.
+    /// RFC 7530, 13. It is long because it is a table with one line per status.
     const fn name_of_nfs40(self) -> Option<&'static str> {
         Some(match self.0 {
             0 => "NFS4_OK",

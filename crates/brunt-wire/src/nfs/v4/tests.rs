@@ -35,8 +35,8 @@ fn body(message: &[u8]) -> &[u8] {
     }
 }
 
-/// Every real message parses to its last byte and has the announced number of results, each for the
-/// requested operation; no attribute is unknown.
+/// Every real message is parsed to its last byte and has the announced number of results, each for the requested
+/// operation; no attribute is unknown.
 #[test]
 fn every_shape_parses_to_the_last_byte() {
     let mut seen = std::collections::BTreeSet::new();
@@ -87,7 +87,7 @@ fn every_shape_parses_to_the_last_byte() {
     assert!(seen.len() >= 30, "operations in the goldens: {seen:?}");
 }
 
-/// A message cut anywhere is incomplete, never malformed, and reports how many bytes are needed.
+/// A message truncated at any byte is incomplete, never malformed, and reports how many bytes are needed.
 #[test]
 fn cut_anywhere_is_incomplete() {
     let incomplete = |error: ParseError, end: usize| match error {
@@ -117,7 +117,7 @@ fn cut_anywhere_is_incomplete() {
     }
 }
 
-/// Changing any byte never causes a panic, and iterating again matches what was validated.
+/// Changing any byte never causes a panic, and every iteration yields what was validated.
 #[test]
 fn damage_never_panics() {
     let mut random = 7u64;

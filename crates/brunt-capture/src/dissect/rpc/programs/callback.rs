@@ -1,5 +1,5 @@
-//! NFSv4 callbacks (RFC 7530, 16; RFC 8881, 20): calls from a server to its client, at a program number that
-//! the client chose. The one rule: a call that doesn't parse as a callback belongs to another program.
+//! NFSv4 callbacks (RFC 7530, 16; RFC 8881, 20): calls from a server to its client, using a program number that the
+//! client chose. The one rule: a call that doesn't parse as a callback belongs to another program.
 
 use brunt_wire::nfs::v4;
 use brunt_wire::rpc;

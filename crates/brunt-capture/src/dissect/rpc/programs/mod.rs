@@ -1,6 +1,6 @@
-//! RPC programs: how a call and its reply are parsed, which data they carry, and which operation they are.
-//! Called by [`super::matcher`]. A program is one file and one line in the table below; a call goes to the
-//! first program whose `is_of` accepts it. The one rule: unparsable messages are `None` and counted.
+//! RPC programs: how a call and its reply are parsed, which data they carry, and which kind of operation they are.
+//! Called by [`super::matcher`]. A program is one file and one line in the table below; a call goes to the first
+//! program whose `is_of` accepts it. The one rule: a message that can't be parsed becomes `None` and is counted.
 
 mod callback;
 mod mount;

@@ -11,7 +11,7 @@ use crate::dissect::rpc::id::MOUNT;
 use crate::dissect::rpc::kinds;
 use crate::operation::{OperationSummary, Sink};
 
-/// The procedure that mounts; the only one with a status.
+/// The procedure that mounts an export; the only one whose results begin with a status.
 const MNT: u32 = 1;
 
 /// MOUNT.

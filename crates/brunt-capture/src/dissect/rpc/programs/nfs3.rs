@@ -13,8 +13,8 @@ use crate::dissect::rpc::id::NFS3;
 use crate::dissect::rpc::kinds;
 use crate::operation::{FileKey, OperationSummary, Sink, TransferDirection};
 
-/// For a call cut short by a hole, the file offset of the data is unknown. This offset is never aligned within
-/// the data, so the data is not summed.
+/// The offset of data whose READ call was not captured completely. The file is unknown as well, so the checksums of
+/// this data are discarded.
 const OFFSET_UNKNOWN: u64 = u64::MAX;
 
 /// NFS version 3.
@@ -82,7 +82,7 @@ impl Program for Nfs3 {
         Ok(Some(MovedData { file, offset, data }))
     }
 
-    // Inlined into the matcher, where the reply's fields are at hand.
+    // Inlined into the matcher, where the reply's fields are available.
     #[inline(always)]
     fn complete<S: Sink>(
         mut received: CompletedCall<'_>,
@@ -91,7 +91,7 @@ impl Program for Nfs3 {
     ) {
         let slot = received.slot;
         let procedure =
-            v3::Procedure::from_number(received.call.procedure).expect("it is one of NFSv3's");
+            v3::Procedure::from_number(received.call.procedure).expect("a procedure of NFSv3");
         let mut summary = OperationSummary::of(kinds::of_v3(procedure), NFS3);
         if procedure != v3::Procedure::Null {
             summary.status = received.leading_status();
@@ -171,7 +171,7 @@ fn say(args: &v3::Args<'_>, results: Option<&v3::Results<'_>>, summary: &mut Ope
                     ..
                 }) => *count,
                 Some(_) => 0,
-                // Without a reply: the bytes sent.
+                // Without a reply, the bytes sent count.
                 None => *count,
             };
         }

@@ -14,13 +14,13 @@ use crate::dissect::rpc::id::{ATTRIBUTES_UNPARSED, COMPOUNDS_UNPARSED, NFS4, Rpc
 use crate::dissect::rpc::kinds;
 use crate::operation::{FileKey, OperationSummary, Sink};
 
-/// NFS version 4: COMPOUND, and NULL.
+/// NFS version 4: COMPOUND and NULL.
 pub struct Nfs4;
 
 impl Program for Nfs4 {
     #[inline]
     fn is_of(call: &rpc::RpcCall<'_>) -> bool {
-        // NFSv3's other procedures don't exist in version 4, so such calls belong to no program here.
+        // NFSv3's other procedures don't exist in version 4, so such calls don't belong to this program.
         call.program == rpc::PROGRAM_NFS && call.version == 4 && !(2..22).contains(&call.procedure)
     }
 
@@ -94,7 +94,7 @@ impl Program for Nfs4 {
     }
 }
 
-/// Sums the data within a compound's messages, and counts what could not be parsed.
+/// Computes checksums of the data within a compound's messages, and counts parts that could not be parsed.
 fn walk<S: Sink>(
     received: &CompletedCall<'_>,
     call: &v4::CompoundArgs<'_>,
@@ -108,7 +108,7 @@ fn walk<S: Sink>(
     let mut streamed = message.is_some_and(|message| message.elided_at.is_some());
     for step in walk.by_ref() {
         if let Some(moved) = compound::read_step(&step) {
-            // Data that arrived in pieces is the first READ's, and was summed already.
+            // Data that arrived in pieces belongs to the first READ and has already been summed.
             if !std::mem::take(&mut streamed) && !moved.data.bytes.is_empty() {
                 let target = DataTarget::new(slot.record_id, &slot.peers, &moved, false);
                 sum_whole(sums, &target, moved.data.bytes, out);

@@ -1,4 +1,5 @@
-//! The form of a program, and a call as programs receive it. The one rule: unparsable messages are `None` and counted.
+//! The interface of a program, and a call as programs receive it. The one rule: a message that can't be parsed
+//! becomes `None` and is counted.
 
 use brunt_wire::{Cursor, ParseError, rpc};
 
@@ -15,15 +16,15 @@ use crate::operation::{Message, Operation, OperationSummary, Sink};
 pub(crate) struct CompletedCall<'a> {
     pub slot: &'a Slot,
     pub call: &'a rpc::RpcCall<'a>,
-    /// At the arguments; `None` if they are encrypted.
+    /// Positioned at the arguments; `None` if they are encrypted.
     pub args: Option<Cursor<'a>>,
-    /// At the results, and whether they are damaged; `None` also if the call was not executed.
+    /// Positioned at the results, with whether they are damaged; `None` also if the call was not executed.
     pub results: Option<(Cursor<'a>, bool)>,
     pub reply: Option<(&'a MessageEnd<'a>, &'a rpc::RpcReply<'a>)>,
 }
 
 impl CompletedCall<'_> {
-    /// The status at the start of most procedures' results.
+    /// The status at the start of the results, as in most procedures.
     #[inline]
     pub(super) fn leading_status(&self) -> Option<u32> {
         self.results.and_then(|(mut cur, _)| cur.u32().ok())
@@ -36,7 +37,7 @@ impl CompletedCall<'_> {
         }
     }
 
-    /// Parses arguments and results with these functions, and counts malformed ones.
+    /// Parses arguments and results with the given functions, and counts malformed ones.
     #[inline]
     pub(super) fn parse<'a, A, R>(
         &self,
@@ -60,7 +61,7 @@ impl CompletedCall<'_> {
     }
 
     /// Passes the operation to the sink.
-    // Always inlined: the fields of the operation are then stored only once, where the sink reads them.
+    // Always inlined, so that the fields of the operation are stored only once, where the sink reads them.
     #[inline(always)]
     pub(super) fn forward<S: Sink>(
         &self,
@@ -110,7 +111,7 @@ pub(super) trait Program {
     /// Whether a call belongs to it.
     fn is_of(call: &rpc::RpcCall<'_>) -> bool;
 
-    /// Whether a call of any program can carry or request file data, judging by its header alone.
+    /// Whether a call to any program can carry or request file data for this one, judging by its header alone.
     #[inline]
     fn moves_data(_call: &rpc::RpcCall<'_>) -> bool {
         false

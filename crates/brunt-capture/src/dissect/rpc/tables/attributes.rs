@@ -1,5 +1,5 @@
-//! NFSv3 file attributes: the tables `attributes` and `pre_op_attributes`. The one rule: attributes equal to
-//! those last reported for the file are omitted.
+//! NFSv3 file attributes: the tables `attributes` and `pre_op_attributes`. The one rule: attributes equal to those
+//! last written for the same file are omitted.
 
 use brunt_lake::{Column, Table};
 use brunt_wire::nfs::v3::{self, Wcc};
@@ -12,18 +12,19 @@ use crate::trace::rows::{Handle, Registry, Tabled, WrittenBy};
 /// Attributes.
 pub const ATTRIBUTES: Table = Table {
     name: "attributes",
-    doc: "One row for each set of file attributes in a reply that differs from those last reported for the file; within a part ordered by file and time.",
+    doc: "One row for each set of file attributes in a reply that differs from the set last reported \
+     for the file; within a part, ordered by file and time.",
     columns: &[
         RECORD,
         FILE.nullable(),
         Column::int(
             "role",
-            "The object described: 0 the operation's object, 1 its directory after the operation, \
-             2 RENAME's new directory, 3 an entry of a directory.",
+            "The object described: 0 the operation's object, 1 its directory after the operation, 2 \
+             RENAME's new directory, 3 a directory entry.",
         ),
         Column::int(
             "entry",
-            "Index of the directory entry, from 0: `entries.entry`; null otherwise.",
+            "Index of the directory entry, from 0: `entries.entry`; null for other objects.",
         )
         .nullable(),
         Column::int(
@@ -36,20 +37,21 @@ pub const ATTRIBUTES: Table = Table {
         Column::int("gid", "Group."),
         Column::int("size_bytes", "File size."),
         Column::int("used_bytes", "Space used on disk."),
-        Column::int("device_major", "Major number of a device file."),
-        Column::int("device_minor", "Minor number of a device file."),
+        Column::int("device_major", "Major device number of a device file."),
+        Column::int("device_minor", "Minor device number of a device file."),
         Column::int("fsid", "File system id."),
         Column::int("fileid", "File number within the file system."),
         Column::time("atime", "Last access."),
-        Column::time("mtime", "Last change of the data."),
-        Column::time("ctime", "Last change of the attributes."),
+        Column::time("mtime", "Time of the last change to the data."),
+        Column::time("ctime", "Time of the last change to the attributes."),
     ],
 };
 
-/// Attributes before an operation.
+/// Attributes from before an operation.
 pub const PRE_OP_ATTRIBUTES: Table = Table {
     name: "pre_op_attributes",
-    doc: "One row for each set of attributes from before an operation (`wcc_attr`) that differs from those last reported for the file: another client changed it in between.",
+    doc: "One row for each set of attributes from before an operation (`wcc_attr`) that differs from \
+     the set last reported for the file, which means that another client changed the file in between.",
     columns: &[
         RECORD,
         FILE.nullable(),
@@ -59,8 +61,8 @@ pub const PRE_OP_ATTRIBUTES: Table = Table {
              directory.",
         ),
         Column::int("size_bytes", "File size."),
-        Column::time("mtime", "Last change of the data."),
-        Column::time("ctime", "Last change of the attributes."),
+        Column::time("mtime", "Time of the last change to the data."),
+        Column::time("ctime", "Time of the last change to the attributes."),
     ],
 };
 
@@ -79,7 +81,7 @@ impl Tabled for PreOpAttributesTable {
     const BY: WrittenBy = WrittenBy::Bulk;
 }
 
-/// The object that attributes belong to: the values of `role`.
+/// The object that a set of attributes belongs to, numbered as in column `role`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttributesOf {
     Object = 0,
@@ -88,10 +90,10 @@ pub enum AttributesOf {
     Entry = 3,
 }
 
-/// Attributes deferred before they are checked.
+/// Maximum attributes deferred before they are compared and written.
 const SEEN_MAX: usize = 64;
 
-/// Attributes in a reply, before and after its operation.
+/// Attributes in a reply, from before and after its operation.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     id: i64,
@@ -102,8 +104,8 @@ struct Seen {
     after: Option<v3::Attributes>,
 }
 
-/// The attributes of a pipeline. Whether they are written depends on the last ones of the file; these are
-/// prefetched when a row is deferred.
+/// The attribute tables of a pipeline. Whether a row is written depends on the attributes last written for the file,
+/// which are prefetched when the row is deferred.
 pub struct Attributes {
     attributes: Handle<AttributesTable>,
     pre_op: Handle<PreOpAttributesTable>,
@@ -121,12 +123,13 @@ impl Attributes {
         }
     }
 
-    /// The rows written so far may be deleted: forgets all state, so that the rows are written again.
+    /// Called when the rows written so far may be deleted: forgets all state, so that the rows are written again.
     pub fn forget(&mut self) {
         self.last_written.forget();
     }
 
-    /// Records an object's attributes, if the reply has them. For an unknown file, all are written.
+    /// Defers an object's attributes, if the reply has them. `settle` writes them if they changed, and always if the
+    /// file is unknown.
     #[inline]
     pub fn record(
         &mut self,
@@ -152,7 +155,7 @@ impl Attributes {
         }
     }
 
-    /// Records attributes from before and after an operation.
+    /// Defers the attributes from before and after an operation.
     #[inline]
     pub fn record_wcc(
         &mut self,
@@ -206,7 +209,7 @@ impl Attributes {
                 self.row(seen, after, common);
             }
         }
-        // Clears the buffer and keeps its memory.
+        // Clears the buffer but keeps its memory.
         seen.clear();
         self.seen = seen;
     }
@@ -257,7 +260,7 @@ impl Attributes {
             .end();
     }
 
-    /// Whether these equal the attributes last written for the file.
+    /// Whether attributes from before an operation equal those last written for the file.
     #[inline]
     fn repeats_last_written(&self, file: Option<i64>, before: &v3::PreOpAttributes) -> bool {
         let last = file.and_then(|file| self.last_written.of(file));

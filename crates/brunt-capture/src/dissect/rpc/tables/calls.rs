@@ -1,5 +1,5 @@
-//! RPC headers: the tables `rpc_calls`, `callers` and `caller_groups`. The one rule: a caller is written
-//! before the first call that refers to it.
+//! RPC headers: the tables `rpc_calls`, `callers` and `caller_groups`. The one rule: a caller's row is written before
+//! the first call that refers to it.
 
 use brunt_lake::{Column, Table};
 use brunt_wire::rpc;
@@ -13,7 +13,7 @@ use crate::trace::rows::{Handle, Registry, Tabled};
 /// Headers of calls and replies.
 pub const RPC_CALLS: Table = Table {
     name: "rpc_calls",
-    doc: "One row for each RPC call with its reply, in the order of `operations`: the RPC headers.",
+    doc: "One row for each RPC call with its reply: the RPC headers, in the order of `operations`.",
     columns: &[
         RECORD,
         Column::int("program", "RPC program number: 100003 NFS, 100005 MOUNT."),
@@ -39,7 +39,7 @@ pub const RPC_CALLS: Table = Table {
         Column::int("call_header_bytes", "Length of the call's RPC header."),
         Column::int(
             "reply_header_bytes",
-            "Length of the reply's RPC header; null without one.",
+            "Length of the reply's RPC header; null without a reply.",
         )
         .nullable(),
     ],
@@ -48,24 +48,24 @@ pub const RPC_CALLS: Table = Table {
 /// Callers.
 pub const CALLERS: Table = Table {
     name: "callers",
-    doc: "One row for each set of AUTH_SYS credentials, when a parser first sees it; in long \
-        captures some are repeated.",
+    doc: "One row for each set of AUTH_SYS credentials, written when a parser first sees it; in long \
+     captures, some sets are repeated.",
     columns: &[
-        Column::int("caller", "Number of the set of credentials."),
+        Column::int("caller", "Number of this set of credentials."),
         Column::text(
             "machine_name",
-            "Machine name given by the caller, written as in `names`.",
+            "Machine name that the caller sent, written as in `names`.",
         ),
         Column::int("uid", "User id."),
         Column::int("gid", "Group id."),
         Column::int(
             "group_count",
-            "Number of supplementary groups, which are in `caller_groups`.",
+            "Number of supplementary groups; the groups are in `caller_groups`.",
         ),
     ],
 };
 
-/// Additional groups of callers.
+/// Supplementary groups of callers.
 pub const CALLER_GROUPS: Table = Table {
     name: "caller_groups",
     doc: "One row for each supplementary group of AUTH_SYS credentials.",
@@ -76,7 +76,7 @@ pub const CALLER_GROUPS: Table = Table {
     ],
 };
 
-/// Credentials known to be in the trace; beyond this, all are written again.
+/// Maximum credentials remembered as written; when it is reached, all are forgotten and written again.
 const CALLERS_MAX: usize = 64 << 10;
 
 struct CallsTable;
@@ -107,7 +107,7 @@ struct Caller {
     gid: i64,
 }
 
-/// The calls of a pipeline, and their callers.
+/// The call and caller tables of a pipeline.
 pub struct Calls {
     calls: Handle<CallsTable>,
     callers: Handle<CallersTable>,
@@ -128,7 +128,7 @@ impl Calls {
         }
     }
 
-    /// The rows written so far may be deleted: forgets all callers, so that they are written again.
+    /// Called when the rows written so far may be deleted: forgets all callers, so that they are written again.
     pub fn forget(&mut self) {
         self.known.clear();
     }
@@ -154,13 +154,14 @@ impl Calls {
             .end();
     }
 
-    /// The caller, if the credentials are AUTH_SYS; writes a row if it is new.
+    /// The caller, if the credentials are AUTH_SYS; writes the caller's row if it is new.
     #[inline]
     fn caller(&mut self, credentials: &rpc::OpaqueAuth<'_>, common: &mut Common) -> Option<Caller> {
         if credentials.flavor != rpc::AuthFlavor::Sys {
             return None;
         }
-        // Skips the stamp at the start, which may differ per call. A lookup costs less than parsing the rest.
+        // The key leaves out the stamp at the start, which may differ per call. Looking up the hash costs less than
+        // parsing the credentials.
         let key = twox_hash::XxHash3_64::oneshot(credentials.body.get(4..).unwrap_or_default());
         match self.known.get(&key) {
             Some(known) => *known,

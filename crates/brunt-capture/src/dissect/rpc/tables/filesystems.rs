@@ -10,16 +10,20 @@ use crate::trace::rows::{Handle, Registry, Tabled};
 /// Results of FSSTAT, FSINFO and PATHCONF.
 pub const FILESYSTEMS: Table = Table {
     name: "filesystems",
-    doc: "One row for each FSSTAT, FSINFO and PATHCONF of NFSv3 that succeeded; fields of other procedures are null.",
+    doc: "One row for each successful FSSTAT, FSINFO and PATHCONF of NFSv3; fields of other procedures are null.",
     columns: &[
         RECORD,
         Column::int("total_bytes", "FSSTAT.").nullable(),
         Column::int("free_bytes", "FSSTAT.").nullable(),
-        Column::int("available_bytes", "FSSTAT: available to this user.").nullable(),
+        Column::int("available_bytes", "FSSTAT: bytes available to this user.").nullable(),
         Column::int("total_files", "FSSTAT.").nullable(),
         Column::int("free_files", "FSSTAT.").nullable(),
-        Column::int("available_files", "FSSTAT: available to this user.").nullable(),
-        Column::int("invariant_s", "FSSTAT: how long these values stay valid.").nullable(),
+        Column::int("available_files", "FSSTAT: files available to this user.").nullable(),
+        Column::int(
+            "invariant_s",
+            "FSSTAT: how long these values are expected to stay valid.",
+        )
+        .nullable(),
         Column::int("read_max_bytes", "FSINFO.").nullable(),
         Column::int("read_preferred_bytes", "FSINFO.").nullable(),
         Column::int("read_multiple_bytes", "FSINFO.").nullable(),
@@ -36,7 +40,11 @@ pub const FILESYSTEMS: Table = Table {
         .nullable(),
         Column::int("link_max", "PATHCONF.").nullable(),
         Column::int("name_max", "PATHCONF.").nullable(),
-        Column::bool("no_trunc", "PATHCONF: whether long names are rejected.").nullable(),
+        Column::bool(
+            "no_trunc",
+            "PATHCONF: whether names that are too long are rejected.",
+        )
+        .nullable(),
         Column::bool("chown_restricted", "PATHCONF.").nullable(),
         Column::bool("case_insensitive", "PATHCONF.").nullable(),
         Column::bool("case_preserving", "PATHCONF.").nullable(),
@@ -49,14 +57,14 @@ impl Tabled for FilesystemsTable {
     const TABLE: &'static Table = &FILESYSTEMS;
 }
 
-/// The columns after the record id: numbers, then flags; each procedure fills its own.
+/// The columns after the record id: numbers, then flags; each procedure fills only its own.
 type Columns = ([Option<u64>; 19], [Option<bool>; 4]);
 
 /// FSSTAT's columns come first, then FSINFO's, then PATHCONF's.
 const FSINFO_AT: usize = 7;
 const PATHCONF_AT: usize = 17;
 
-/// The file systems of a pipeline.
+/// The file system table of a pipeline.
 pub struct Filesystems {
     table: Handle<FilesystemsTable>,
 }

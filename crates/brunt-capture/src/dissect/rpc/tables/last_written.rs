@@ -1,19 +1,19 @@
-//! Remembers the attributes last written for each file, so that attributes are stored when they change and
-//! not with every reply. Checked by the tables of attributes before each row.
+//! Remembers the attributes last written for each file, so that attributes are stored when they change, not with
+//! every reply. The attribute tables check it before they write a row.
 //!
-//! The one rule: only attributes that equal the last row of the same file in every part are omitted.
-//! Forgotten ones are written again, which is redundant but not wrong.
+//! The one rule: a row is omitted only if all its attributes equal those last written for the same file. Attributes
+//! that were forgotten are written again, which is redundant but not wrong.
 
 use brunt_core::prefetch;
 
-/// Files that are remembered, each in the one place determined by its number: 16,384 of 104 bytes.
+/// Maximum files remembered, each at the one place that its number determines: 16,384 places of 104 bytes.
 const FILES_MAX: usize = CHUNKS * CHUNK_PLACES;
-/// Chunks of places. A chunk is allocated when its first file is remembered, so that a capture of a few files
-/// uses little memory.
+/// Number of chunks, each with several places. A chunk is allocated when its first file is remembered, so a capture
+/// of a few files uses little memory.
 const CHUNKS: usize = 64;
 const CHUNK_PLACES: usize = 256;
 
-/// A file's number and what is remembered for it.
+/// A file's number and its last value.
 type Place<T> = Option<(i64, T)>;
 
 /// The last value written for each file.
@@ -28,12 +28,12 @@ impl<T: Copy + PartialEq> LastWritten<T> {
         }
     }
 
-    /// The rows written so far may be deleted: forgets all state, so that the rows are written again.
+    /// Called when the rows written so far may be deleted: forgets all state, so that the rows are written again.
     pub fn forget(&mut self) {
         self.chunks.iter_mut().for_each(|chunk| chunk.fill(None));
     }
 
-    /// A file's chunk and its place there. `file` is a hash, so its low bits are evenly distributed.
+    /// A file's chunk and its place in the chunk. `file` is a hash, so its low bits are evenly distributed.
     #[inline]
     fn place(file: i64) -> (usize, usize) {
         let place = file as usize % FILES_MAX;
@@ -53,7 +53,7 @@ impl<T: Copy + PartialEq> LastWritten<T> {
     #[inline]
     pub fn prefetch(&self, file: i64) {
         let (chunk, place) = LastWritten::<T>::place(file);
-        // A place spans two cache lines. The second is usually the one in which the next place begins.
+        // A place spans two cache lines. The second is usually the line in which the next place begins.
         for place in self.chunks[chunk].iter().skip(place).take(2) {
             prefetch(place);
         }
@@ -88,7 +88,7 @@ mod tests {
             [true, false, true, true, true, false]
         );
         assert_eq!((told.of(1), told.of(3)), (Some(&'a'), None));
-        // Another file in the same place: both are written each time.
+        // Another file in the same place: each replaces the other, so both are written every time.
         let rows = [1, 1 + FILES_MAX as i64, 1, 1].map(|file| told.is_news(file, &'a'));
         assert_eq!(rows, [false, true, true, false]);
         told.forget();

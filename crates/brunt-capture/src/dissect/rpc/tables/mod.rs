@@ -1,5 +1,5 @@
-//! RPC's own tables in a trace, one file per group. Called by the recorder for each RPC operation, after the
-//! row of `operations`.
+//! RPC's own tables in a trace, one file per group. Called by the recorder for each RPC operation, after its row in
+//! `operations` was written.
 
 mod attributes;
 mod calls;

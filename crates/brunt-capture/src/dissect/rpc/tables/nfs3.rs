@@ -1,5 +1,5 @@
 //! NFSv3 calls and replies beyond `operations`: the tables `setattrs`, `transfers`, `accesses`, `listings` and
-//! `entries`, and rows of `names` and of attributes.
+//! `entries`, and rows for `names` and the attribute tables.
 
 use brunt_lake::{Coding, Column, Table};
 use brunt_wire::net::IpAddress;
@@ -16,8 +16,7 @@ use crate::trace::rows::{Handle, Registry, Tabled};
 /// Attributes set by calls.
 pub const SETATTRS: Table = Table {
     name: "setattrs",
-    doc: "One row for each call that sets attributes: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD. \
-        Null: unchanged.",
+    doc: "One row for each call that sets attributes: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD. Null means unchanged.",
     columns: &[
         RECORD,
         Column::int(
@@ -52,21 +51,20 @@ pub const SETATTRS: Table = Table {
         Column::int("verifier", "Exclusive CREATE: the verifier.")
             .coded(Coding::Plain)
             .nullable(),
-        Column::int("device_major", "MKNOD: major number of the device.").nullable(),
-        Column::int("device_minor", "MKNOD: minor number of the device.").nullable(),
+        Column::int("device_major", "MKNOD: major device number.").nullable(),
+        Column::int("device_minor", "MKNOD: minor device number.").nullable(),
     ],
 };
 
 /// Details of READ, WRITE and COMMIT.
 pub const TRANSFERS: Table = Table {
     name: "transfers",
-    doc: "One row for each READ, WRITE and COMMIT of NFSv3, with fields that `operations` does \
-        not have.",
+    doc: "One row for each READ, WRITE and COMMIT of NFSv3, with fields that are not in `operations`.",
     columns: &[
         RECORD,
-        Column::int("stable", "WRITE: requested stability, 0 unstable, 1 data, 2 file; null for others.")
+        Column::int("stable", "WRITE: requested stability (0 unstable, 1 data, 2 file); null for others.")
             .nullable(),
-        Column::int("committed", "WRITE: granted stability, with the same values; null if it failed.")
+        Column::int("committed", "WRITE: granted stability, with the same values as `stable`; null if it failed.")
             .nullable(),
         Column::int(
             "verifier",
@@ -161,7 +159,7 @@ impl Tabled for EntriesTable {
     const TABLE: &'static Table = &ENTRIES;
 }
 
-/// The settings in a call: a row of `setattrs` without the attributes themselves.
+/// The settings in a call: a row of `setattrs` without the attributes.
 #[derive(Clone, Copy, Default)]
 struct Setting<'a> {
     how: Option<i64>,
@@ -171,7 +169,7 @@ struct Setting<'a> {
     device: Option<[u32; 2]>,
 }
 
-/// A row of `transfers` after its record id.
+/// A row of `transfers` without the record id.
 #[derive(Clone, Copy, Default)]
 struct Transferred {
     stable: Option<i64>,
@@ -189,7 +187,7 @@ pub struct Nfs3Exchange<'a> {
     pub results: Option<&'a ResultBody<'a>>,
 }
 
-/// The files that a call and its reply refer to, as numbered in the tables.
+/// The files that a call and its reply refer to, by their numbers in the tables.
 #[derive(Clone, Copy, Default)]
 struct Subjects {
     /// The call's first handle: a file, or the directory of a name.
@@ -200,7 +198,7 @@ struct Subjects {
     second: Option<i64>,
 }
 
-/// The NFSv3 calls of a pipeline.
+/// The NFSv3 tables of a pipeline.
 pub struct Nfs3Tables {
     setattrs: Handle<SetattrsTable>,
     transfers: Handle<TransfersTable>,
@@ -224,7 +222,7 @@ impl Nfs3Tables {
         }
     }
 
-    /// The rows written so far may be deleted: forgets all state, so that the rows are written again.
+    /// Called when the rows written so far may be deleted: forgets all state, so that the rows are written again.
     pub fn forget(&mut self) {
         self.attributes.forget();
     }
@@ -341,7 +339,7 @@ impl Nfs3Tables {
         }
     }
 
-    /// Records a failed call's attributes: of LINK's file and directory, of RENAME's two directories, or of the
+    /// Records a failed call's attributes: those of LINK's file and directory, RENAME's two directories, or the
     /// single object.
     fn record_failed(
         &mut self,
@@ -398,7 +396,7 @@ impl Nfs3Tables {
         line.int(cookie).int_or_null(file).end();
     }
 
-    /// Records the arguments of calls without names.
+    /// Records the arguments of calls, except names.
     fn record_args(
         &mut self,
         of: &Nfs3Exchange<'_>,
@@ -459,7 +457,7 @@ impl Nfs3Tables {
         }
     }
 
-    /// Records the names in a call, and the attributes it sets on what it creates.
+    /// Records the names in a call, and the attributes that it sets on the object it creates.
     fn record_names(
         &mut self,
         of: &Nfs3Exchange<'_>,
@@ -525,7 +523,7 @@ impl Nfs3Tables {
         }
     }
 
-    /// Records the attributes that a call sets on what it creates.
+    /// Records the attributes that a call sets on the object it creates.
     fn record_created(&mut self, id: i64, args: &v3::Args<'_>, common: &mut Common) {
         let none = SetAttributes::default();
         match args {
@@ -666,7 +664,7 @@ impl Nfs3Tables {
     }
 }
 
-/// The files of a call; records the handles that are new.
+/// The files of a call; records handles that are new.
 fn subjects(
     of: &Nfs3Exchange<'_>,
     args: &v3::Args<'_>,

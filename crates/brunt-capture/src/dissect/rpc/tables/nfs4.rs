@@ -19,7 +19,8 @@ pub const COMPOUNDS: Table = Table {
         Column::int("position", "Position in the compound, from 0."),
         Column::text(
             "operation",
-            "Name of the operation; UNKNOWN if its number is not defined. Those after it are not parsed.",
+            "Name of the operation; UNKNOWN if its number is not defined. Operations after an unknown \
+             one are not parsed.",
         ),
         FILE.nullable(),
         Column::int(
@@ -44,26 +45,25 @@ pub const COMPOUNDS: Table = Table {
         .nullable(),
         Column::text(
             "name",
-            "The name in the call, written as in `names`; for RENAME, the old one. Null if the \
-             operation has none.",
+            "The name in the call, written as in `names`; for RENAME, the old name. Null if the operation has no name.",
         )
         .nullable(),
         Column::text(
             "new_name",
-            "RENAME: the new name; CREATE of a symbolic link, READLINK: its target. Null for others.",
+            "RENAME: the new name. CREATE of a symbolic link, and READLINK: the link's target. Null for others.",
         )
         .nullable(),
         Column::int(
             "saved_file",
-            "RENAME: the directory of the old name; LINK: the file: `handles.file`. Null for others.",
+            "RENAME: the directory of the old name. LINK: the file. Both as `handles.file`; null for others.",
         )
         .nullable(),
         Column::int(
             "argument",
-            "ACCESS: requested bits, as in `accesses`; WRITE: requested stability, as in \
-             `transfers`; CREATE: the type, as in `attributes`; OPEN: how it creates the file: 0 \
-             unchecked, 1 guarded, 2 exclusive, 3 exclusive with attributes; UNKNOWN: the \
-             operation's number. Null for others, and for an OPEN that doesn't create.",
+            "ACCESS: requested bits, as in `accesses`. WRITE: requested stability, as in `transfers`. \
+             CREATE: the type, as in `attributes`. OPEN: how it creates the file: 0 unchecked, 1 guarded, 2 \
+             exclusive, 3 exclusive with attributes. UNKNOWN: the operation's number. Null for others, and for \
+             an OPEN that doesn't create.",
         )
         .nullable(),
         Column::int("verifier", "Exclusive OPEN: the verifier.")
@@ -74,7 +74,7 @@ pub const COMPOUNDS: Table = Table {
             .nullable(),
         Column::int(
             "next_cookie",
-            "READDIR: cookie of the last entry in the reply; null if it has none.",
+            "READDIR: cookie of the last entry in the reply; null if the reply has no entries.",
         )
         .coded(Coding::Plain)
         .nullable(),
@@ -86,7 +86,7 @@ pub const COMPOUNDS: Table = Table {
         .nullable(),
         Column::int(
             "lock_bytes",
-            "LOCK, LOCKT, LOCKU: length of the range; 9223372036854775807 up to the end of the \
+            "LOCK, LOCKT, LOCKU: length of the range; 9223372036854775807 means up to the end of the \
              file. Null for others.",
         )
         .nullable(),
@@ -98,8 +98,8 @@ pub const COMPOUNDS: Table = Table {
         .nullable(),
         Column::int(
             "lock_state",
-            "LOCK, LOCKU: a hash of the stateid of the owner's locks on the file, in the call or \
-             else in the reply. Null for others.",
+            "LOCK, LOCKU: a hash of the stateid of the owner's locks on the file, from the call or \
+             otherwise from the reply. Null for others.",
         )
         .coded(Coding::Plain)
         .nullable(),
@@ -109,7 +109,9 @@ pub const COMPOUNDS: Table = Table {
 /// Attributes in compounds.
 pub const COMPOUND_ATTRIBUTES: Table = Table {
     name: "compound_attributes",
-    doc: "One row for each list of file attributes (`fattr4`) in an NFSv4 compound: in replies those of GETATTR and READDIR entries, in calls those that SETATTR, CREATE and OPEN set. Attributes that were not sent are null. GETATTR results are omitted if they equal those last reported for the file.",
+    doc: "One row for each list of file attributes (`fattr4`) in an NFSv4 compound: in replies, of \
+     GETATTR and of READDIR entries; in calls, the attributes that SETATTR, CREATE and OPEN set. Attributes that \
+     were not sent are null. GETATTR results are omitted if they equal those last reported for the file.",
     columns: &[
         RECORD,
         Column::int(
@@ -133,7 +135,7 @@ pub const COMPOUND_ATTRIBUTES: Table = Table {
         FILE.nullable(),
         Column::int(
             "file_type",
-            "As in `attributes`, and 8 attribute directory, 9 named attribute; for CREATE, the \
+            "As in `attributes`, plus 8 attribute directory and 9 named attribute; for CREATE, the \
              type of the new object.",
         )
         .nullable(),
@@ -151,34 +153,34 @@ pub const COMPOUND_ATTRIBUTES: Table = Table {
         .nullable(),
         Column::int("size_bytes", "File size.").nullable(),
         Column::int("used_bytes", "Space used on disk.").nullable(),
-        Column::int("device_major", "Major number of a device file.").nullable(),
-        Column::int("device_minor", "Minor number of a device file.").nullable(),
+        Column::int("device_major", "Major device number of a device file.").nullable(),
+        Column::int("device_minor", "Minor device number of a device file.").nullable(),
         Column::int("fsid_major", "File system id, major part.").nullable(),
         Column::int("fsid_minor", "File system id, minor part.").nullable(),
         Column::int("fileid", "File number within the file system.").nullable(),
         Column::int(
             "mounted_on_fileid",
-            "At the root of a file system: number of the directory it is mounted on.",
+            "At the root of a file system: file number of the directory it is mounted on.",
         )
         .nullable(),
         Column::int(
             "change",
-            "Change attribute: differs whenever the file has changed.",
+            "Change attribute: its value differs whenever the file has changed.",
         )
         .nullable(),
         Column::int(
             "atime_how",
-            "When set: 1 to the server's time, 2 to `atime`; null if returned or unchanged.",
+            "When set: 1 to the server's time, 2 to `atime`; null if returned by the server or unchanged.",
         )
         .nullable(),
         Column::time("atime", "Last access.").nullable(),
         Column::int(
             "mtime_how",
-            "When set: 1 to the server's time, 2 to `mtime`; null if returned or unchanged.",
+            "When set: 1 to the server's time, 2 to `mtime`; null if returned by the server or unchanged.",
         )
         .nullable(),
-        Column::time("mtime", "Last change of the data.").nullable(),
-        Column::time("ctime", "Last change of the attributes.").nullable(),
+        Column::time("mtime", "Time of the last change to the data.").nullable(),
+        Column::time("ctime", "Time of the last change to the attributes.").nullable(),
         Column::int(
             "error",
             "READDIR: why the entry has no attributes (`rdattr_error`).",
@@ -192,7 +194,7 @@ pub const COMPOUND_ATTRIBUTES: Table = Table {
     ],
 };
 
-/// The name of operations that have none.
+/// The name used for operations with an undefined number.
 const UNKNOWN: &str = "UNKNOWN";
 
 struct CompoundsTable;
@@ -208,21 +210,21 @@ impl Tabled for AttributesTable {
     const BY: WrittenBy = WrittenBy::Bulk;
 }
 
-/// The object that a list of attributes belongs to, and its operation and compound.
+/// Describes where a list of attributes comes from: compound, operation and object.
 #[derive(Clone, Copy)]
 struct ListOf<'a> {
     id: i64,
     position: i64,
-    /// For a READDIR entry: its position and its name.
+    /// For a READDIR entry: its index and its name.
     entry: Option<(i64, &'a [u8])>,
     /// The kind of object that CREATE creates.
     made: Option<v4::CreateKind<'a>>,
-    /// Whether the client sets them.
+    /// Whether the client sets the attributes.
     set: bool,
     file: Option<i64>,
 }
 
-/// The compounds of a pipeline.
+/// The compound tables of a pipeline.
 pub struct Nfs4Tables {
     compounds: Handle<CompoundsTable>,
     attributes: Handle<AttributesTable>,
@@ -245,7 +247,7 @@ fn set_time(set: Option<v4::SetTime>) -> (Option<i64>, Option<i64>) {
     }
 }
 
-/// What some operations have in addition, as in the columns of `compounds`.
+/// Further values of some operations, named like the columns of `compounds`.
 #[derive(Clone, Copy, Default)]
 struct StepDetail {
     argument: Option<i64>,
@@ -300,7 +302,7 @@ struct StepLock {
 
 fn lock(step: &v4::CompoundStep<'_>) -> Option<StepLock> {
     let named = |owner: &[u8]| Some(XxHash3_64::oneshot(owner));
-    // Without the sequence number, which changes with each lock.
+    // Leaves out the sequence number, which changes with each lock.
     let state_of = |stateid: &v4::Stateid| XxHash3_64::oneshot(&stateid[4..]);
     let granted = match step.result.map(|result| result.body) {
         Some(v4::ResultBody::State { stateid }) => Some(state_of(stateid)),
@@ -338,7 +340,7 @@ fn lock(step: &v4::CompoundStep<'_>) -> Option<StepLock> {
     })
 }
 
-/// The type of what CREATE creates, as in `attributes`.
+/// The type of the object that CREATE creates, as in `attributes`.
 fn kind_number(kind: v4::CreateKind<'_>) -> u32 {
     match kind {
         v4::CreateKind::Block(_) => 3,
@@ -348,7 +350,7 @@ fn kind_number(kind: v4::CreateKind<'_>) -> u32 {
     }
 }
 
-/// The names of an operation: RENAME's two, or a name and the target of a symbolic link.
+/// The names of an operation: RENAME's two names, or a name and the target of a symbolic link.
 fn names<'a>(step: &v4::CompoundStep<'a>) -> [Option<&'a [u8]>; 2] {
     match step.args {
         v4::Args::Lookup { name }
@@ -378,12 +380,13 @@ impl Nfs4Tables {
         }
     }
 
-    /// The rows written so far may be deleted: forgets all state, so that the rows are written again.
+    /// Called when the rows written so far may be deleted: forgets all state, so that the rows are written again.
     pub fn forget(&mut self) {
         self.last_written.forget();
     }
 
-    /// Whether to store a list. Lists set by a client always are, and so are entries, since they make up the directory.
+    /// Whether a list is stored. Lists that a client sets are always stored, and so are those of entries, because
+    /// they list the directory.
     fn is_stored(
         &mut self,
         of: &ListOf<'_>,

@@ -1,4 +1,4 @@
-//! Times of NFSv3 as tables store them.
+//! NFSv3 times as the tables store them.
 
 use brunt_wire::nfs::v3;
 
