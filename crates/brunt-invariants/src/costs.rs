@@ -1,22 +1,23 @@
-//! What a new plug-in costs: the table in `docs/extending.md` says how many lines in existing files each kind needs. The
-//! plug-ins that only tests use show whether that is true.
+//! What a new plug-in costs: the table in `docs/extending.md` says how many lines in existing files each kind needs.
+//! The plug-ins that only tests use show whether these figures are true.
 
 use std::collections::BTreeMap;
 
 /// A plug-in that only tests use.
 #[derive(Clone, Copy, Debug)]
 pub struct PlugInSample {
-    /// Its kind, as in the table.
+    /// Kind of the plug-in, as in the table.
     pub kind: &'static str,
-    /// Its only file.
+    /// The only file of the plug-in.
     pub file: &'static str,
     /// The folder whose other files may mention it.
     pub folder: &'static str,
-    /// The type by which they do, besides its module.
+    /// The type by which those files mention it, in addition to its module.
     pub name: &'static str,
 }
 
-/// Where the table differs from the sources, given by their paths; `page` is the text of `docs/extending.md`.
+/// Lists differences between the table and the sources, which are given by their paths; `page` is the text of
+/// `docs/extending.md`.
 pub fn differences(
     samples: &[PlugInSample],
     sources: &BTreeMap<String, String>,
@@ -46,7 +47,7 @@ pub fn differences(
     found
 }
 
-/// The number of lines in existing files that the row of this kind begins with, in its third column.
+/// The number of lines in existing files with which the third column of this kind's row begins.
 fn lines_of(page: &str, kind: &str) -> Option<usize> {
     let row = page
         .lines()
@@ -58,7 +59,7 @@ fn lines_of(page: &str, kind: &str) -> Option<usize> {
     lines[..end].parse().ok()
 }
 
-/// The lines of other files that mention a sample, as `file:line`. Files of tests may mention it, too.
+/// The lines in other files that mention a sample, as `file:line`. Test files may mention it, too.
 fn places(sample: &PlugInSample, sources: &BTreeMap<String, String>) -> Vec<String> {
     let module = sample.file.rsplit('/').next().unwrap_or(sample.file);
     let module = module.trim_end_matches(".rs");

@@ -44,7 +44,7 @@ pub fn cycles(sources: &CrateSources) -> Vec<Vec<String>> {
     found
 }
 
-/// The cycles of more than `files_max` files, of all cycles with the names of their crates.
+/// Lists the cycles of more than `files_max` files; `found` has all cycles with the names of their crates.
 pub fn violations(found: &[(String, Vec<String>)], files_max: usize) -> Vec<String> {
     found
         .iter()

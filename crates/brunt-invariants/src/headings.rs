@@ -24,7 +24,7 @@ fn joins_a_heading(line: &str) -> bool {
     let Some(text) = line.strip_prefix("///").or(line.strip_prefix("//!")) else {
         return false;
     };
-    // Code in the documentation shows headings as it likes.
+    // Headings in code blocks are exempt.
     let text = text.trim();
     let shares = |section| text.contains(section) && text != section;
     !text.contains('`') && SECTIONS.iter().any(|section| shares(*section))

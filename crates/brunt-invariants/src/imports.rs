@@ -12,7 +12,7 @@ use crate::source::{Module, SourceFile};
 pub struct UseLeaf {
     /// The path as written, but without groups: `std::net::TcpStream`, or `std::net::*`.
     pub path: Vec<String>,
-    /// Its name in the file; `*` for all names, `_` for none.
+    /// Name that the item has in the file; `*` for all names, `_` for none.
     pub name: String,
     /// Whether it is a re-export: `pub use`, with any visibility.
     pub public: bool,
@@ -23,7 +23,7 @@ pub struct UseLeaf {
 /// All paths and items that a file names.
 #[derive(Debug, Default)]
 pub struct NamedPaths {
-    /// Its `use` items.
+    /// `use` items of the file.
     pub imports: Vec<UseLeaf>,
     /// Paths of at least two names in its code and its macros, each with the module that contains the path.
     pub paths: Vec<(Module, Vec<String>)>,

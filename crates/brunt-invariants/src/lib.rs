@@ -1,7 +1,7 @@
 //! Checks the rules of ARCHITECTURE.md against the workspace's parsed sources and `cargo metadata`.
 //!
-//! Each rule is a module with one entry function over sources in memory, so that its tests can violate the rule in
-//! memory and show that it fails. `tests/it` applies the rules to the workspace, with lists of exemptions and their
+//! Each rule is a module with one entry function over sources in memory, so its tests can break the rule in memory
+//! and show that the check fails. `tests/it` applies the rules to the workspace, with lists of exemptions and their
 //! reasons. This crate depends on no other crate of the workspace, and no crate depends on it.
 #![forbid(unsafe_code)]
 

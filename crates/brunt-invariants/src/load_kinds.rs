@@ -112,7 +112,7 @@ fn mentions(tokens: TokenStream, is_name: &dyn Fn(&str) -> bool) -> bool {
 }
 
 struct Finder {
-    /// Loads of other modules.
+    /// Loads of modules other than this one.
     loads: BTreeSet<String>,
     /// Other modules that contain loads.
     modules: BTreeSet<String>,

@@ -3,7 +3,7 @@
 //! Text counts as a message if it is made from an error (`error.to_string()`, `format!("{error}")`), or if the
 //! variable, field or method that holds it has a typical name. Errors are the values that `Err(…)` binds, those that
 //! `map_err` and similar methods pass to a closure, and parameters whose type has a typical name. The check follows
-//! names and data flow, not types, and is meant to err on the side of complaining too often.
+//! names and data flow, not types, and errs on the side of complaining too often.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ const MESSAGES: &[&str] = &[
     "why",
 ];
 
-/// Methods that examine a text.
+/// Methods that examine text.
 const TESTS: &[&str] = &[
     "contains",
     "ends_with",
@@ -51,7 +51,7 @@ const TESTS: &[&str] = &[
     "trim_start_matches",
 ];
 
-/// Methods that return a text unchanged.
+/// Methods that return text unchanged.
 const PASSES: &[&str] = &[
     "as_bytes",
     "as_deref",

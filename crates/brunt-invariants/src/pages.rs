@@ -9,7 +9,7 @@ pub type Pages = BTreeMap<String, String>;
 /// A link in a page.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PageLink<'a> {
-    /// Its line, from 1.
+    /// Line of the link, from 1.
     pub line: usize,
     /// The target as written: a path from the page's folder, a heading (`#...`), or a URL.
     pub target: &'a str,

@@ -12,9 +12,9 @@ pub type Module = Vec<String>;
 
 /// A source file.
 pub struct SourceFile {
-    /// Its path below the crate's `src`, such as `net/ip.rs`.
+    /// Path of the file below the crate's `src`, such as `net/ip.rs`.
     pub path: String,
-    /// Its module; empty for `lib.rs` and `main.rs`.
+    /// Module of the file; empty for `lib.rs` and `main.rs`.
     pub module: Module,
     /// The text of the file.
     pub text: String,
@@ -26,7 +26,7 @@ pub struct SourceFile {
 
 /// The shipped files of one crate.
 pub struct CrateSources {
-    /// Its name in `Cargo.toml`, such as `brunt-wire`.
+    /// Name of the crate in `Cargo.toml`, such as `brunt-wire`.
     pub name: String,
     /// The files in path order, excluding those that are compiled only for tests.
     pub files: Vec<SourceFile>,
@@ -36,7 +36,7 @@ impl CrateSources {
     /// Parses a crate's files, each given as its path below `src` and its text.
     ///
     /// # Panics
-    /// If a file is not valid Rust.
+    /// A file is not valid Rust.
     pub fn parse<P: Into<String>, T: Into<String>>(
         name: &str,
         files: impl IntoIterator<Item = (P, T)>,

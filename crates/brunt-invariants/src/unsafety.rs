@@ -1,5 +1,5 @@
-//! Where `unsafe` may appear: a crate without any forbids it; a crate with some denies it, and allows it in the modules
-//! that own it, each with a reason.
+//! Where `unsafe` may appear: a crate without unsafe code forbids it; a crate with unsafe code denies it, and allows
+//! it in the modules that own it, each with a reason.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -39,7 +39,7 @@ pub fn violations(sources: &CrateSources) -> Vec<String> {
         }
         if !owned {
             found.push(format!(
-                "{} has unsafe code, and its module isn't declared to own some",
+                "{} has unsafe code, but its module isn't declared to own any",
                 sources.path_of(file)
             ));
         }
@@ -47,7 +47,7 @@ pub fn violations(sources: &CrateSources) -> Vec<String> {
     let idle = allowed.iter().filter(|(_, used)| !used);
     found.extend(idle.map(|(module, _)| {
         format!(
-            "{}: module {} is allowed unsafe code and has none",
+            "{}: module {} is allowed unsafe code but has none",
             sources.name,
             module.join("::")
         )
@@ -86,7 +86,7 @@ fn allowances(
         .count();
     if count_mentions(file.tokens.clone()) > declared + levels {
         found.push(format!(
-            "{} sets the level of unsafe_code elsewhere than at a module's declaration",
+            "{} sets the level of unsafe_code in a place other than a module's declaration",
             sources.path_of(file)
         ));
     }
@@ -172,12 +172,12 @@ mod tests {
             &[("lib.rs", owning), ("ring.rs", "fn f() {}")],
             &[
                 "a/src/lib.rs lacks #![forbid(unsafe_code)]",
-                "a: module ring is allowed unsafe code and has none",
+                "a: module ring is allowed unsafe code but has none",
             ],
         );
         check(
             &[("lib.rs", "#![deny(unsafe_code)] mod ring;"), ring],
-            &["a/src/ring.rs has unsafe code, and its module isn't declared to own some"],
+            &["a/src/ring.rs has unsafe code, but its module isn't declared to own any"],
         );
         check(
             &[
@@ -185,7 +185,7 @@ mod tests {
                 ring,
                 ("x.rs", "unsafe extern \"C\" fn f(x: u8) {}"),
             ],
-            &["a/src/x.rs has unsafe code, and its module isn't declared to own some"],
+            &["a/src/x.rs has unsafe code, but its module isn't declared to own any"],
         );
         check(
             &[
@@ -193,7 +193,7 @@ mod tests {
                 ring,
                 ("x.rs", "m! { unsafe impl Send for X {} }"),
             ],
-            &["a/src/x.rs has unsafe code, and its module isn't declared to own some"],
+            &["a/src/x.rs has unsafe code, but its module isn't declared to own any"],
         );
     }
 
@@ -214,8 +214,8 @@ mod tests {
         check(
             &[("lib.rs", "#![deny(unsafe_code)] mod x;"), ("x.rs", sneaky)],
             &[
-                "a/src/x.rs sets the level of unsafe_code elsewhere than at a module's declaration",
-                "a/src/x.rs has unsafe code, and its module isn't declared to own some",
+                "a/src/x.rs sets the level of unsafe_code in a place other than a module's declaration",
+                "a/src/x.rs has unsafe code, but its module isn't declared to own any",
             ],
         );
     }

@@ -19,7 +19,7 @@ pub fn root() -> PathBuf {
 /// The sources of all crates of the workspace.
 ///
 /// # Panics
-/// If a file can't be read or parsed.
+/// A file can't be read or parsed.
 pub fn crates() -> Vec<CrateSources> {
     let mut folders: Vec<PathBuf> = std::fs::read_dir(root().join("crates"))
         .expect("the folder of crates")
@@ -60,7 +60,7 @@ pub struct Metadata {
 /// Runs `cargo metadata`.
 ///
 /// # Panics
-/// If cargo fails.
+/// cargo fails.
 pub fn metadata() -> Metadata {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -124,7 +124,7 @@ fn text(value: &Value) -> &str {
 /// means the files directly in the root.
 ///
 /// # Panics
-/// If a folder can't be read.
+/// A folder can't be read.
 pub fn files(folders: &[&str]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut open: Vec<String> = folders.iter().map(ToString::to_string).collect();

@@ -2,14 +2,14 @@
 //!
 //!     cargo run --release -p brunt-result --example changes
 //!
-//! Synthetic series with known truth: normal noise, and in a part of the unchanged series one outlier, or one result in
-//! ten that is slower by 30 %, as on a shared machine. "SignatureScan at each time" evaluates a series after each of 100 results,
-//! as a job of CI does.
+//! Synthetic series with known truth: normal noise, and in some of the unchanged series one outlier, or one result in
+//! ten that is slower by 30 %, as on a shared machine. "SignatureScan at each time" evaluates a series after each of
+//! 100 results, as a CI job does.
 
 use brunt_core::random::Random;
 use brunt_result::statistics::change_points;
 
-/// Changes a series without a change of its level.
+/// Adds outliers or noise to a series without changing its level.
 type Spoil = fn(&mut Random, &mut [f64]);
 
 const SERIES: usize = 400;
@@ -25,7 +25,7 @@ fn series(random: &mut Random, noise: f64, length: usize, shift: f64) -> Vec<f64
         .collect()
 }
 
-/// Shares of series in which the shift was seen, and in which it was located within one result.
+/// Shares of series in which the shift was detected, and in which it was located within one result.
 fn seen(noise: f64, shift: f64, after: usize) -> (f64, f64) {
     let mut random = Random::new(1);
     let (mut seen, mut exact) = (0, 0);
@@ -43,7 +43,7 @@ fn seen(noise: f64, shift: f64, after: usize) -> (f64, f64) {
 }
 
 fn main() {
-    println!("shift of 5 % after {BEFORE} results: seen (within one result of its place), %");
+    println!("shift of 5 % after {BEFORE} results: detected (within one result of its place), %");
     for noise in [0.01, 0.0134, 0.02, 0.03] {
         print!("noise {:.1} %:", noise * 100.0);
         for after in [3, 4, 5, 7, 10, 15, 20, 30] {

@@ -3,11 +3,11 @@
 //!     cargo run --release -p brunt-result --example power [pairs]
 //!
 //! Compares pairs of synthetic results with known truth: three points in a closed loop (rate, mean, p99 and p99.9 of
-//! each), four or eight runs per side. The machine's noise scales the service time of each run (log-normal). The p99
-//! gets additional noise of twice that spread, and the p99.9 a further three times that spread. On one of the machines,
-//! one run in ten is slow by 30 %, as on a shared machine. "Before" is Welch's test of the figures themselves with
-//! Holm's correction over all of them. The first table compares experiments in turns (`brunt run --interleave`) with
-//! experiments one after the other, on a machine that drifts.
+//! each), with four or eight runs per side. The machine's noise scales the service time of each run (log-normal). The
+//! p99 gets additional noise of twice that spread, and the p99.9 a further three times that spread. On one of the
+//! machines, one run in ten is slow by 30 %, as on a shared machine. "Before" is Welch's test of the figures
+//! themselves with Holm's correction over all of them. The first table compares experiments whose runs took turns
+//! (`brunt run --interleave`) with experiments run one after the other, on a machine that drifts.
 
 use brunt_core::random::Random;
 use brunt_result::noise::SESSION;
@@ -70,7 +70,7 @@ fn metrics(a: &[Vec<Vec<f64>>], b: &[Vec<Vec<f64>>]) -> Vec<Metric> {
     metrics
 }
 
-/// Verdicts of the previous method: which metrics it called different.
+/// Whether the previous method called each metric different.
 fn before(metrics: &[Metric]) -> Vec<bool> {
     let p: Vec<f64> = metrics
         .iter()
@@ -128,7 +128,7 @@ fn on_a_drifting_machine(
     .collect()
 }
 
-/// The correlation that `brunt compare` corrects for in consecutive runs of one point.
+/// The correlation between consecutive runs of one point, which `brunt compare` corrects for.
 fn likeness(runs: &[f64]) -> RunLikeness {
     let places = (0u32..).zip(runs.iter().copied()).collect();
     RunLikeness::of(0..runs.len() as u32, RunCorrelation::of(&[places]))
@@ -241,7 +241,7 @@ fn main() {
                     share(seen[1])
                 );
                 println!(
-                    "      said to be seen with 80 %: {:?}",
+                    "      stated as detectable with 80 %: {:?}",
                     detectable.map(|sum| format!("{:.1} %", 100.0 * sum / all))
                 );
             }
@@ -258,7 +258,7 @@ fn main() {
                     .iter()
                     .filter(|one| one.verdict == Verdict::Same)
                     .count() as u32;
-                // A change of exactly the margin is not equivalence.
+                // A change of exactly the margin must not be called the same.
                 let changed = metrics(&a, &side(&mut random, machine, runs, 1.0 + MARGIN));
                 let new = compare(&changed, MARGIN);
                 falsely_same += new

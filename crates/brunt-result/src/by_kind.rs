@@ -1,7 +1,7 @@
 //! A point's figures by kind of operation, over its complete runs: the rows below a point in the terminal's
 //! table, on the report page and in comparisons.
 //!
-//! The rule: a load of only reads or only writes has no such rows, because they would repeat its own.
+//! The rule: a load of only reads or only writes has no such rows, because they would repeat the point's row.
 
 use crate::OpKind;
 use crate::correlated::CorrelatedFigure;
@@ -9,7 +9,7 @@ use crate::statistics::Estimate;
 use crate::summary::{Latencies, OpSummary, PointSummary, RunSummary};
 
 /// One kind of operation over the complete runs of a point. Each figure is a mean over runs with its 95 % interval;
-/// `None` where no run has it.
+/// `None` if no run has the figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KindOverRuns {
     /// Kind of operation.
@@ -124,8 +124,8 @@ mod tests {
         KindEstimates::of(std::slice::from_ref(point)).over_runs(point)
     }
 
-    /// Operations that only one of several jobs performs have one interval, in the job's row and in the
-    /// row of all jobs.
+    /// For operations that only one of several jobs performs, the job's row and the row of all jobs have the same
+    /// interval.
     #[test]
     fn a_jobs_figures_have_one_interval() {
         // Alternating rates, and a p99 that grows from run to run: the two figures are correlated differently.
@@ -154,7 +154,7 @@ mod tests {
         let rate = CorrelatedFigure::of(&points, |run| Some(run.requests_per_second));
         let p99 = CorrelatedFigure::of(&points, |run| Some(run.response?.p99_us));
         assert!(p99.correlation().of_neighbours() > rate.correlation().of_neighbours() + 0.1);
-        // Estimates as the study makes them.
+        // Makes estimates as a study does.
         for point in &mut points {
             point.requests_per_second = rate.estimate(point);
             point.response_p99_us = p99.estimate(point);
@@ -192,7 +192,7 @@ mod tests {
             rows.iter().map(|row| row.op).collect::<Vec<_>>(),
             [OpKind::Read, OpKind::Unmap]
         );
-        // Means of two runs that were measured for two seconds each.
+        // The figures are means of two runs that were measured for two seconds each.
         let mean =
             |estimate: Option<Estimate>| estimate.map(|estimate| (estimate.mean, estimate.runs));
         assert_eq!(mean(rows[0].requests_per_second), Some((30.0, 2)));

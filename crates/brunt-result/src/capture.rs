@@ -31,11 +31,11 @@ pub struct Report {
     pub operations: u64,
     /// Calls per second; `None` if all packets have the same time.
     pub operations_per_s: Option<f64>,
-    /// Gigabits per second on the wire; `None` as above.
+    /// Gigabits per second on the wire; `None` if all packets have the same time.
     pub wire_gbit_per_s: Option<f64>,
     /// Figures by operation.
     pub by_operation: Vec<OperationRow>,
-    /// Analyses that were left out with `--analyses`: what they would have found is absent.
+    /// Analyses that were left out with `--analyses`, so their findings are absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<Cow<'static, str>>,
     /// The workload profile, as needed for sizing.
@@ -66,12 +66,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether any call has its reply. Without replies, latencies, errors and outstanding calls are unknown.
+    /// Whether any call has a reply. Without replies, latencies, errors and outstanding calls are unknown.
     pub fn is_answered(&self) -> bool {
         self.by_operation.iter().any(|row| row.replies > 0)
     }
 
-    /// The rows of a section; a single one if the section has figures instead of a table.
+    /// The rows of a section; a single row if the section has figures instead of a table.
     pub fn rows_of(&self, section: &SectionLayout) -> &[Value] {
         match self.rows.get(&*section.name) {
             Some(Value::Array(rows)) => rows,
@@ -111,13 +111,13 @@ pub struct LatencyRow {
     pub p99_ns: u64,
     pub p999_ns: u64,
     pub max_ns: u64,
-    /// Maximum error of `p50_ns` to `p999_ns`: 0.1 for operations, more for files and clients. Mean and
+    /// Maximum error of `p50_ns` to `p999_ns`, in percent: 0.1 for operations, more for files and clients. Mean and
     /// maximum are exact.
     #[serde(default)]
     pub error_percent: f64,
 }
 
-/// Reads or writes. The share and the sizes are `null` if there were none.
+/// Reads or writes. The share and the sizes are `null` if there were no transfers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct TransferRow {
@@ -145,7 +145,7 @@ pub struct ProfileRow {
     pub working_set_error_percent: Option<f64>,
     /// Mean number of outstanding calls over time; `None` if all packets have the same time.
     pub outstanding_mean: Option<f64>,
-    /// Maximum number of outstanding calls that a new call found.
+    /// Highest number of outstanding calls that a new call found.
     pub outstanding_max: u32,
 }
 
@@ -173,7 +173,8 @@ impl CountKind {
     }
 }
 
-/// The top entries of a large set.
+/// Maximum weight that may be missing from an entry listed here, and that an entry not listed here may have had,
+/// because entries were dropped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ranking {
     /// Number of entries.
@@ -192,7 +193,7 @@ pub struct Ranking {
     pub top25_operations_share: Option<f64>,
     /// Share of all bytes that belongs to the 25 entries with the most bytes; `None` without bytes.
     pub top25_bytes_share: Option<f64>,
-    /// Entries among the top 25 by operations, by bytes or by time.
+    /// Entries that are among the top 25 by operations, by bytes or by time.
     pub top: Vec<HotRow>,
 }
 
@@ -240,7 +241,7 @@ impl Counters {
     /// Returns the counter of that name.
     ///
     /// # Panics
-    /// If no counter has that name.
+    /// No counter has that name.
     pub fn of(&self, name: &str) -> u64 {
         let found = self.0.iter().find(|(counter, _)| counter == name);
         found

@@ -38,9 +38,9 @@ impl RingMode {
 /// The mode of a point, and why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RingChoice {
-    /// The mode of its runs.
+    /// The mode of the point's runs.
     pub mode: RingMode,
-    /// In words.
+    /// Reason for the choice, in words.
     pub why: String,
     /// Measurements behind the choice: the median of each mode.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -60,7 +60,7 @@ pub struct RingTrial {
 }
 
 impl RingChoice {
-    /// The choice of a workload that states its mode.
+    /// The choice for a workload that specifies its mode.
     pub fn stated(mode: RingMode) -> RingChoice {
         RingChoice {
             mode,
@@ -70,13 +70,13 @@ impl RingChoice {
     }
 }
 
-/// What a workload says about its engine.
+/// A workload's setting of its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum EngineSetting {
-    /// The faster one, measured before the first run of each point (about two seconds).
+    /// The faster engine, measured before the first run of each point (about two seconds).
     #[serde(rename = "auto")]
     Auto,
-    /// io_uring: one system call hands over many requests.
+    /// io_uring: one system call submits many requests.
     #[serde(rename = "io_uring")]
     IoUring,
     /// preadv2 and pwritev2, by as many threads as there are requests in flight.
@@ -107,7 +107,7 @@ impl From<IoEngine> for EngineSetting {
 /// The engine of a point, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EngineChoice {
-    /// The engine of its runs.
+    /// The engine of the point's runs.
     pub engine: IoEngine,
     /// Reason for the choice, in words.
     pub why: String,
@@ -156,7 +156,7 @@ pub struct DepthTrial {
     pub queue_depth: u32,
     /// Throughput in bytes per second.
     pub bytes_per_second: f64,
-    /// Whether it kept the limit of the response time, of a search with one.
+    /// Whether it stayed within the response time limit, for a search with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<bool>,
 }
@@ -183,7 +183,7 @@ impl DepthChoice {
         let none =
             !self.trials.is_empty() && self.trials.iter().all(|trial| trial.kept == Some(false));
         let none = if none {
-            " (no depth keeps the limit)"
+            " (no depth stays within the limit)"
         } else {
             ""
         };

@@ -28,7 +28,7 @@ use crate::transfer::RunTransfer;
 
 pub use conditions::{ConditionError, ConditionMistake, FailIf, Margin, MarginError};
 
-/// A figure of a run that is compared.
+/// A figure of each run that comparisons may cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunFigure {
     /// Requests per second.
@@ -43,7 +43,7 @@ pub(crate) enum RunFigure {
 const PERCENTILES: [Percentile; 2] = [Percentile::P99, Percentile::P99_9];
 
 impl RunFigure {
-    /// The compared figures: those of every comparison, then these percentiles.
+    /// The compared figures: those in every comparison, then these percentiles.
     pub(crate) fn all(more: &[Percentile]) -> Vec<RunFigure> {
         let more = more.iter().filter(|one| !PERCENTILES.contains(one));
         let percentiles = PERCENTILES.iter().chain(more).copied();
@@ -129,15 +129,15 @@ const FAULT_FIGURES: &[FaultFigure] = &[
     FaultFigure { name: "failed", unit: "share", better: Better::Lower, get: |cost| Some(cost.failed_share) },
 ];
 
-/// The figures compared for links of a lab and interfaces of other hosts: bytes carried per byte that the load moved, and
-/// the same without idle traffic.
+/// The figures compared for links of a lab and interfaces of other hosts: bytes carried per byte that the load moved,
+/// with and without idle traffic.
 #[rustfmt::skip]
 const LINK_FIGURES: &[LinkFigure] = &[
     ("link-bytes", RunTransfer::per_useful_byte),
     ("link-bytes-without-idle", RunTransfer::without_idle),
 ];
 
-/// The name of a figure, and its value of a run.
+/// The name of a figure, and its value in a run.
 type LinkFigure = (&'static str, fn(&RunTransfer) -> Option<f64>);
 
 /// The figures compared for each robustness index that both results have: each round's ratio of a client's mean.
@@ -164,7 +164,7 @@ pub struct Line {
     pub label: String,
     /// The kind of operation; `None` for faults, and for all kinds together if there are several.
     pub op: Option<OpKind>,
-    /// Whether the line is about one of several kinds of operations.
+    /// Whether the line covers one of several kinds of operations.
     #[serde(skip)]
     pub is_part: bool,
     /// `iops`, `mean`, `p99`, `p99.9` and other percentiles; in a lab or with `interfaces` `link-bytes`; for a fault `drop`, `recovery`,
@@ -306,8 +306,9 @@ fn arrival(summary: &Summary, point: &PointSummary) -> Option<ArrivalKind> {
 const SAME_SHARE: f64 = 0.01;
 
 /// Whether the rate and mean response time of a point express the same fact in both results (Little's law). A closed
-/// loop keeps its queue depth outstanding, and so do several loops together if each is measured for the same share of
-/// every run. A job that ends at its own pace leaves the others running alone, so its rate and mean are two facts.
+/// loop keeps its queue depth outstanding, and so do several loops together if each is measured for the same share
+/// of every run. A job that ends at its own pace leaves the others running alone, so its rate and mean are different
+/// facts.
 fn closed(results: [(&Summary, &PointSummary); 2]) -> bool {
     let mut shares: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
     for (summary, point) in results {
@@ -344,7 +345,8 @@ fn closed(results: [(&Summary, &PointSummary); 2]) -> bool {
         .all(|[least, most]| most - least <= SAME_SHARE)
 }
 
-/// Compares every metric of every point that both results have. Also returns the labels of points that only one has.
+/// Compares every metric of every point that both results have. Also returns the labels of points that only one of
+/// them has.
 ///
 /// A change smaller than the share `margin` counts as no change. Runs that took turns are compared in pairs. In addition to the usual figures, percentiles that
 /// either experiment chose are compared, and those that are `asked` for.
@@ -414,7 +416,7 @@ fn metrics(a: &Summary, b: &Summary, more: &[Percentile]) -> (Compared, Vec<Stri
             continue;
         };
         let kinds = [by_kind::kinds(point), by_kind::kinds(other)];
-        // If a load makes one kind of operation, its own figures are those of that kind.
+        // If a load issues only one kind of operation, the point's figures are those of that kind.
         let single = match &kinds {
             [a, b] if a.len() == 1 && a == b => Some(a[0]),
             _ => None,
@@ -611,8 +613,8 @@ fn faults(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
     }
 }
 
-/// Adds the expected throughput of a point if both results assume the same components and failures. Otherwise a difference
-/// would be one of assumptions: returns what can't be compared.
+/// Adds the expected throughput of a point if both results assume the same components and failures. Otherwise the
+/// difference could come from the assumptions; returns what can't be compared.
 fn expected(a: &PointSummary, b: &PointSummary, compared: &mut Compared) -> Option<String> {
     let label = format!("{}, over years", a.label);
     let (first, second) = match (&a.performability, &b.performability) {

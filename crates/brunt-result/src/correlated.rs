@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use crate::statistics::{Estimate, RunCorrelation};
 use crate::summary::{PointSummary, RunSummary};
 
-/// Gets a figure of a run.
+/// Returns a figure of a run.
 type GetFigure = dyn Fn(&RunSummary) -> Option<f64>;
 
 /// One figure of the complete runs of all points.
 pub struct CorrelatedFigure {
     get: Box<GetFigure>,
-    /// Position of each run, by its number among all runs; runs of jobs are left out.
+    /// Position of each run among all runs, by run number; runs of jobs are left out.
     places: BTreeMap<u32, u32>,
     correlation: RunCorrelation,
 }

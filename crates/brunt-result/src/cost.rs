@@ -14,12 +14,12 @@ pub struct Cost {
     /// the processor in the meantime.
     #[serde(default)]
     pub polling_nanos: u64,
-    /// The processor time lacks that of kernel threads, which could not be listed.
+    /// The processor time excludes that of kernel threads, which could not be listed.
     #[serde(default)]
     pub is_partial: bool,
-    /// Times a thread waited for something.
+    /// Number of times that a thread waited for something.
     pub voluntary_switches: u64,
-    /// Times a thread was preempted.
+    /// Number of times that a thread was preempted.
     pub involuntary_switches: u64,
     /// System calls made for requests.
     pub system_calls: u64,

@@ -1,11 +1,11 @@
-//! Names by which several results can be told apart, for histories, comparisons and results that took turns.
+//! Names that tell several results apart, for histories, comparisons and results whose runs took turns.
 //!
 //! The rule: names are as short as possible, but unique: they may be all that a page shows of a result.
 
 use std::collections::BTreeMap;
 
-/// A name for each of several things, given its possible names from short to long: the first that no other thing would
-/// have, otherwise the last.
+/// A name for each of several things, given its possible names from short to long: the first name that nothing else
+/// would have, otherwise the last.
 pub fn distinct_names<const N: usize>(choices: Vec<[String; N]>) -> Vec<String> {
     let mut chosen = vec![0; choices.len()];
     for level in 0..N.saturating_sub(1) {
@@ -47,7 +47,7 @@ mod tests {
             ]),
             ["/1/x/a", "/2/x/a", "y/a"]
         );
-        // Another's short name is taken, too.
+        // The short name of another thing counts as taken, too.
         assert_eq!(
             of(&[["a", "b", "c"], ["a", "d", "e"], ["b", "f", "g"]]),
             ["c", "d", "b"]

@@ -17,7 +17,8 @@ pub const DRIFT_ALPHA: f64 = 0.05;
 
 /// Correlation of the rates of consecutive runs, each relative to the mean of its own point; `None` if within chance.
 pub fn drift(summary: &Summary) -> Option<f64> {
-    // Concurrent jobs are correlated for that reason alone, so the point that combines them represents them.
+    // Concurrent jobs are correlated simply because they run together, so the point that combines them represents
+    // them.
     let points: Vec<Vec<(u32, f64)>> = summary
         .points
         .iter()
@@ -35,7 +36,7 @@ pub fn drift(summary: &Summary) -> Option<f64> {
     correlation(&points)
 }
 
-/// From (order, figure) of the runs of each point.
+/// Correlation of consecutive runs, from (order, figure) of the runs of each point.
 fn correlation(points: &[Vec<(u32, f64)>]) -> Option<f64> {
     // (order, point, figure minus the point's mean)
     let mut runs: Vec<(u32, usize, f64)> = Vec::new();
@@ -120,7 +121,7 @@ mod tests {
         ] {
             let said = said(rounds, alike);
             println!(
-                "{rounds} rounds of 3 points, neighbours alike by {alike}: {:.1} %",
+                "{rounds} rounds of 3 points, correlation of consecutive runs {alike}: {:.1} %",
                 said * 100.0
             );
             assert!(range.contains(&said), "{rounds} rounds, {alike}: {said}");

@@ -1,6 +1,6 @@
 //! Detects whether two results used different engines. Called by `brunt compare`.
 //!
-//! The rule: only recorded engines are compared; older results without them are no difference.
+//! The rule: only recorded engines are compared; older results without them count as unchanged.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use serde::Serialize;
 
 use crate::summary::{PointSummary, Summary};
 
-/// A point whose runs used other engines in the second result.
+/// A point whose runs used different engines in the second result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EngineDifference {
     /// The point.
     pub label: String,
     /// Engines of the first result's complete runs.
     pub first: BTreeSet<IoEngine>,
-    /// Engines of the second's.
+    /// Engines of the second result's complete runs.
     pub second: BTreeSet<IoEngine>,
 }
 
@@ -47,7 +47,7 @@ fn of(point: &PointSummary) -> BTreeSet<IoEngine> {
         .collect()
 }
 
-/// The points that both results have, with engines that are known and differ.
+/// The points that both results have and whose engines are known in both and differ.
 pub fn engine_differences(a: &Summary, b: &Summary) -> Vec<EngineDifference> {
     let difference = |point: &PointSummary| {
         let other = b.points.iter().find(|other| other.label == point.label)?;

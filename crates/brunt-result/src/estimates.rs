@@ -1,7 +1,8 @@
-//! Estimates over the runs of each point: means with their intervals, precision, and the cost of sticky faults. A study
-//! makes them at its end, or before each round if it aims at a precision; readers of an unfinished result make them.
+//! Estimates over the runs of each point: means with their intervals, precision, and the cost of sticky faults. A
+//! study makes them at its end, or before each round if it has a precision target; readers make them for an
+//! unfinished result.
 //!
-//! The rule: computed from the runs of all points alone, so that they are the same for every caller.
+//! The rule: estimates are computed from the runs of all points alone, so they are the same for every caller.
 
 use crate::correlated::CorrelatedFigure;
 use crate::experiment::{ArrivalKind, ExperimentSummary};
@@ -28,7 +29,7 @@ pub fn estimate(
         point.response_p99_us = p99.estimate(point);
         let workload = experiment.workloads.get(&point.workload);
         let open = workload.is_some_and(|workload| workload.arrival == ArrivalKind::Open);
-        // The rate of an open loop is given.
+        // The rate of an open loop is a setting.
         let (figure, name) = match open {
             true => (&response_mean, PreciseFigure::ResponseMeanUs),
             false => (&requests, PreciseFigure::RequestsPerSecond),

@@ -18,9 +18,9 @@ use crate::{Figures, Interval, RequestRecord};
 /// A run about to start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// Position among all runs of the experiment, from 0. Names the run everywhere.
+    /// Position among all runs of the experiment, from 0. Identifies the run everywhere.
     pub order: u32,
-    /// Total number of runs.
+    /// Total number of runs in the experiment.
     pub runs: u32,
     /// The point's index in the experiment's list of points.
     pub point: u32,
@@ -32,7 +32,7 @@ pub struct RunInfo {
     pub seed: u64,
     /// Wall-clock time at which the run was prepared.
     pub wall: SystemTime,
-    /// The same moment on the clock of all other times.
+    /// The time at which the run was prepared, on the clock of all other times.
     pub ready: Nanos,
 }
 
@@ -43,9 +43,9 @@ pub struct Sample {
     pub host: Arc<str>,
     /// When the span began.
     pub start: Nanos,
-    /// When the counters were read, which is the span's end.
+    /// When the counters were read, at the end of the span.
     pub end: Nanos,
-    /// The values read.
+    /// The figures of the sample.
     pub values: Vec<SampleValue>,
 }
 
@@ -54,7 +54,7 @@ pub struct Sample {
 pub struct SampleValue {
     /// The probe's name: `cpu`, `network`.
     pub probe: Cow<'static, str>,
-    /// The instance (`cpu0`, `eth0`, `nvme0n1`); empty for all together.
+    /// The instance (`cpu0`, `eth0`, `nvme0n1`); empty for the sum over all instances.
     pub instance: Arc<str>,
     /// The metric with its unit: `user_share`, `received_bytes_per_s`.
     pub metric: Cow<'static, str>,
@@ -73,18 +73,18 @@ pub enum Event {
     /// All workers of the run start at this time; with a ramp-up, measuring begins later. A rate search starts
     /// several times.
     RunStarts(Nanos),
-    /// An interval of the run has ended, with all workers merged.
+    /// An interval of the run has ended; the figures are merged over all workers.
     Interval(Arc<Interval>),
     /// Completed and failed requests, if the workload records each request.
     Requests(Arc<[RequestRecord]>),
     /// A probe has read a host's state.
     Sample(Arc<Sample>),
-    /// A fault was injected and verified. Sent again, with its end, when it is gone.
+    /// A fault was injected and verified. Sent again, with its end, once it has been removed.
     Fault(Arc<FaultRecord>),
     /// The run has ended; the summary says whether it is complete. The figures cover the whole run.
     RunEnds(Arc<RunInfo>, Arc<RunSummary>, Arc<Figures>),
     /// An event of one of several jobs of the current run. The number is that of the job's own run; its workers' time
-    /// zero is that of the current run, which has the figures of all jobs together.
+    /// zero is that of the current run, which has the combined figures of all jobs.
     Job(u32, JobEvent),
     /// The experiment has ended: always the last event, even if it failed or was interrupted.
     Ends(Arc<Summary>),
@@ -94,7 +94,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobEvent {
-    /// An interval of the job's run has ended, with all its workers merged.
+    /// An interval of the job's run has ended; the figures are merged over all its workers.
     Interval(Arc<Interval>),
     /// Completed and failed requests, if the job's workload records each request.
     Requests(Arc<[RequestRecord]>),
@@ -127,7 +127,7 @@ pub enum EnvelopeError {
     /// An unknown version.
     #[error("an event of version {0}, but this program uses version {ours}: run the same Brunt on both hosts", ours = Envelope::VERSION)]
     Version(u32),
-    /// Not valid for its version.
+    /// The contents are not valid for the version.
     #[error("not an event: {0}")]
     Malformed(#[from] serde_json::Error),
 }
@@ -135,7 +135,7 @@ pub enum EnvelopeError {
 impl Envelope {
     /// Increased when the meaning of the contents changes.
     pub const VERSION: u32 = 2;
-    /// Maximum length; several times a summary of the largest experiment.
+    /// Maximum length: several times that of a summary of the largest experiment.
     pub const BYTES_MAX: usize = 256 << 20;
 
     /// Wraps an event whose times are on `clock`.
@@ -150,7 +150,7 @@ impl Envelope {
     /// Encodes the envelope as JSON without line breaks.
     ///
     /// # Panics
-    /// Never: everything in an event can be written as JSON.
+    /// Never: every event can be written as JSON.
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("an event is plain data")
     }
@@ -158,7 +158,7 @@ impl Envelope {
     /// Decodes the output of [`Envelope::encode`], exactly.
     ///
     /// # Errors
-    /// If the bytes are too long, of another version, or malformed.
+    /// The bytes are too long, of another version, or malformed.
     pub fn decode(bytes: &[u8]) -> Result<Envelope, EnvelopeError> {
         /// The fields common to all versions.
         #[derive(Deserialize)]

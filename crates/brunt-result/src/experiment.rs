@@ -1,7 +1,7 @@
 //! An experiment as stored in results: names, places and descriptions, not the settings they came from. A study fills
 //! it from the experiment file; pages print it.
 //!
-//! The rule: no secrets. Everything here may be passed on.
+//! The rule: it contains no secrets, so all of it may be passed on.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::percentile::{Percentile, USUAL};
 /// The experiment that was run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExperimentSummary {
-    /// Its name.
+    /// Name of the experiment.
     pub name: String,
     /// Purpose of the experiment.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -29,7 +29,7 @@ pub struct ExperimentSummary {
     pub targets: BTreeMap<String, TargetSummary>,
     /// Workloads, by name.
     pub workloads: BTreeMap<String, WorkloadSummary>,
-    /// Of experiments over a network: the TCP congestion control that connections use.
+    /// In experiments over a network: the TCP congestion control that connections use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<CongestionSummary>,
     /// The experiment file with all defaults written out, for running it again.
@@ -46,19 +46,19 @@ impl ExperimentSummary {
     }
 }
 
-/// The place of a result among those whose runs took turns.
+/// The place of a result among several whose runs took turns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InterleavedWith {
-    /// Identical for all of them, and unique to them.
+    /// Identifies the results whose runs took turns: the same in all of them, and in no others.
     pub id: String,
-    /// Its place among `results`, from 0.
+    /// Index of this result in `results`, from 0.
     pub place: u32,
-    /// Names of the results folders.
+    /// Names of the results folders of all results whose runs took turns.
     pub results: Vec<String>,
 }
 
-/// What TCP did about losses.
+/// The TCP congestion control of an experiment's connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CongestionSummary {
     /// The algorithm, such as `cubic`.
@@ -82,21 +82,21 @@ impl CongestionSummary {
 /// A target that was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TargetSummary {
-    /// What it is.
+    /// Kind of target.
     pub kind: TargetKind,
-    /// Its URL, the LUN served for it, or its directory.
+    /// The target's URL, the LUN served for it, or its directory.
     pub place: String,
     /// Whether the experiment served it.
     pub served: bool,
-    /// Lab host that served it.
+    /// Lab host that served the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// What the device reported or negotiated when it was opened, such as its serial number and iSCSI's parameters.
+    /// What the device reported or negotiated when it was opened, such as its serial number and iSCSI parameters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<String>,
 }
 
-/// Kind of a target.
+/// Kind of target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TargetKind {
@@ -132,7 +132,7 @@ pub enum ArrivalKind {
     Closed,
     /// At set times, whether or not others have completed.
     Open,
-    /// At a rate found by search.
+    /// At a rate that is found by search.
     Search,
     /// Several workloads at once, each with its own settings.
     Several,

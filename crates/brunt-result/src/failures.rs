@@ -1,5 +1,6 @@
 //! Failures that must not pass as success: wrong data and requests that all failed, summed over the runs of a point.
-//! They determine exit statuses; tables, reports and comparisons show them. Also the doubts about a result's figures.
+//! They determine exit statuses; tables, reports and comparisons show them. The module also lists doubts about a
+//! result's figures.
 //!
 //! The rule: a fault that the experiment injects may make requests fail, but never excuses wrong data.
 
@@ -25,8 +26,8 @@ impl RunSummary {
     }
 }
 
-/// Failures that must not pass as success, one line each: wrong data, and kinds of operations of which all requests
-/// failed in a run without faults.
+/// Failures that must not pass as success, one line each: wrong data, and kinds of operations that failed in every
+/// request of a run without faults.
 pub fn failures(summary: &Summary) -> Vec<String> {
     let mut lines = Vec::new();
     for point in points_without_groups(summary) {
@@ -45,7 +46,7 @@ pub fn failures(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// The points whose runs are not those of other points at once.
+/// The points, except those that combine several concurrent jobs.
 fn points_without_groups(summary: &Summary) -> impl Iterator<Item = &PointSummary> {
     let is_group = |point: &&PointSummary| {
         let label = Some(&point.label);
@@ -55,9 +56,10 @@ fn points_without_groups(summary: &Summary) -> impl Iterator<Item = &PointSummar
     summary.points.iter().filter(move |point| !is_group(point))
 }
 
-/// Why figures are doubtful, one line for each reason: in how many runs, and the message of the first of them.
+/// Why figures are doubtful, one line per reason: the number of runs affected, and the message from the first of
+/// them.
 pub fn doubts(summary: &Summary) -> Vec<String> {
-    // Messages about one reason differ in their figures.
+    // Messages about the same reason may differ in their figures.
     let reason =
         |doubt: &str| -> String { doubt.replace(|c: char| c.is_ascii_digit() || c == '.', "") };
     let runs: Vec<&RunSummary> = points_without_groups(summary)
@@ -120,8 +122,8 @@ mod tests {
     use super::*;
     use crate::summary::tests::{empty, point, run};
 
-    /// Doubts that differ only in their figures are one line, with the number of runs; runs of a group and of its parts
-    /// count once.
+    /// Doubts that differ only in their figures share one line with the number of runs; the runs of a group and of
+    /// its parts count once.
     #[test]
     fn doubts_are_counted_by_reason() {
         let doubtful = |doubts: &[&str]| RunSummary {

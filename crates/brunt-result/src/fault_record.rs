@@ -14,35 +14,35 @@ pub struct FaultRecord {
     pub name: String,
     /// Kind, such as `storage`, `link` or `cpu`.
     pub kind: Cow<'static, str>,
-    /// Name of the target, link or host that it affects.
+    /// Name of the target, link or host that the fault affects.
     pub place: String,
-    /// Its effect, in words.
+    /// Effect of the fault, in words.
     pub what: String,
-    /// When it was injected.
+    /// When the fault was injected.
     pub start: Nanos,
-    /// When it was observed to be in effect.
+    /// When the fault was observed to be in effect.
     pub shown: Nanos,
-    /// Evidence that it was in effect.
+    /// Evidence that the fault was in effect.
     pub shown_by: String,
-    /// When it was removed; `None` while it is present.
+    /// When the fault was removed; `None` while it is present.
     pub end: Option<Nanos>,
-    /// When it was observed to be gone.
+    /// When the fault was observed to be gone.
     pub gone: Option<Nanos>,
-    /// Evidence that it was gone.
+    /// Evidence that the fault was gone.
     pub gone_by: String,
-    /// Times in between during which it was absent.
+    /// Times in between during which the fault was absent.
     pub gaps: Vec<FaultGap>,
 }
 
-/// A time during which a fault was absent, because its place (a target's process) was restarted.
+/// A time during which a fault was absent, because the process that it affects was restarted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FaultGap {
     /// When the fault was lost.
     pub from: Nanos,
-    /// When it was injected again.
+    /// When the fault was injected again.
     pub until: Nanos,
-    /// When it was observed to be in effect again.
+    /// When the fault was observed to be in effect again.
     pub shown: Nanos,
-    /// Evidence that it was in effect again.
+    /// Evidence that the fault was in effect again.
     pub shown_by: String,
 }

@@ -9,7 +9,7 @@ use crate::summary::Summary;
 pub struct HealthWaits {
     /// Number of runs that waited.
     pub runs: usize,
-    /// Their time in total, in seconds.
+    /// Total time waited, in seconds.
     pub total_s: f64,
     /// The longest wait, in seconds.
     pub longest_s: f64,

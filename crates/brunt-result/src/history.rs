@@ -3,8 +3,8 @@
 //! Points are matched by label, and the figures are those that [`crate::compare`] compares: the mean over the complete
 //! runs of each result.
 //!
-//! The rule: a result without a figure is left out of that figure's series. It is never a zero, and never guessed from
-//! those around it.
+//! The rule: a result without a figure is left out of that figure's series. It is never replaced by a zero or by a
+//! guess from its neighbours.
 
 use std::collections::BTreeSet;
 
@@ -22,20 +22,20 @@ pub struct HistorySeries {
     pub label: String,
     /// `iops`, `mean`, `p99`, `p99.9` and other percentiles.
     pub metric: MetricName,
-    /// Its unit.
+    /// Unit of the figure.
     pub unit: &'static str,
-    /// Which way is up.
+    /// Which direction is better.
     pub better: Better,
-    /// Mean over runs in each result; `None` where the result has no such figure.
+    /// Mean over runs in each result; `None` for results without the figure.
     pub values: Vec<Option<f64>>,
-    /// Where it changed, oldest first.
+    /// The figure's changes, oldest first.
     pub changes: Vec<HistoryChange>,
 }
 
-/// A change of a figure from one result to the next that has it.
+/// A change in a figure from one result to the next that has it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HistoryChange {
-    /// The first result of the new level, from 0 among all results.
+    /// The first result at the new level, from 0 among all results.
     pub result: usize,
     /// `Better` or `Worse`.
     pub verdict: Verdict,
@@ -45,21 +45,21 @@ pub struct HistoryChange {
 }
 
 impl HistoryChange {
-    /// How certain it is that something changed: 0.99 and more.
+    /// Certainty that something changed: 0.99 or more.
     pub fn confidence(&self) -> f64 {
         1.0 - self.change.p
     }
 }
 
 impl HistorySeries {
-    /// The last change, if it is for the worse and began within the last `newest` results.
+    /// The last change, if the figure got worse and the new level began within the last `newest` results.
     pub fn newly_worse(&self, newest: usize) -> Option<&HistoryChange> {
         let last = self.changes.last()?;
         let is_new = last.result + newest >= self.values.len();
         (last.verdict == Verdict::Worse && is_new).then_some(last)
     }
 
-    /// Results that have the figure.
+    /// Number of results that have the figure.
     pub fn known(&self) -> usize {
         self.values.iter().flatten().count()
     }
@@ -103,7 +103,7 @@ fn series(
     let mean =
         |point: &PointSummary| Some(Estimate::of(&values(point, &|run| figure.of_run(run)))?.mean);
     let values: Vec<Option<f64>> = points.iter().map(|point| mean((*point)?)).collect();
-    // Which result each value of the series is from.
+    // The result that each value of the series is from.
     let (places, known): (Vec<usize>, Vec<f64>) = values
         .iter()
         .enumerate()
@@ -144,7 +144,7 @@ mod tests {
     use crate::OpKind;
     use crate::summary::tests::{empty, op, point, run};
 
-    /// A result whose point has two runs of so many requests and microseconds.
+    /// A result whose point has two runs with this many requests, each of which took this many microseconds.
     fn result(label: &str, completed: u64, us: f64) -> Summary {
         let runs = [-1.0, 1.0].map(|way| run(vec![op(OpKind::Read, completed, us + way)]));
         Summary {
@@ -205,7 +205,8 @@ mod tests {
         assert_eq!((changes(0.18), changes(0.19)), (1, 0));
     }
 
-    /// A result without the point, without the figure or without a complete run is a gap, and places count all results.
+    /// A result without the point, without the figure or without a complete run leaves a gap, and positions count all
+    /// results.
     #[test]
     fn what_is_absent_is_a_gap() {
         let mut results = slower();

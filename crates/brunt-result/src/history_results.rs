@@ -17,17 +17,17 @@ pub struct HistoryResult {
     pub folder: PathBuf,
     /// Empty until [`name_results`] sets it.
     pub name: String,
-    /// Its figures.
+    /// The result's figures.
     pub summary: Summary,
     /// When its first run began, if its table of runs can be read.
     pub began: Option<SystemTime>,
 }
 
 impl HistoryResult {
-    /// Reads the result in a folder.
+    /// Reads the result from a folder.
     ///
     /// # Errors
-    /// It has no summary that can be read.
+    /// The folder has no readable summary.
     pub fn read(folder: PathBuf) -> Result<HistoryResult, SummaryError> {
         Ok(HistoryResult {
             summary: Summary::read(&folder)?,
@@ -46,8 +46,8 @@ pub fn sort_by_time(results: &mut [HistoryResult]) -> usize {
     unknown.count()
 }
 
-/// Names results after their labels, or their folders without one. Names that several results would have are followed
-/// by the folder, or replaced by its whole path.
+/// Names results by their labels, or by their folders if they have none. A name that several results would share is
+/// extended by the folder, or replaced with the whole path of the folder.
 pub fn name_results(results: &mut [HistoryResult]) {
     let short = |folder: &Path| {
         let name = folder.canonicalize().ok()?.file_name()?.to_owned();
@@ -71,7 +71,7 @@ pub fn name_results(results: &mut [HistoryResult]) {
     }
 }
 
-/// A label on one line.
+/// Puts a label on one line.
 fn plain_label(label: &str) -> String {
     label.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,7 +1,8 @@
 //! Figures of each of several hosts in a run, and how far apart they started. Filled by loads whose workers are on
 //! other hosts, and stored in the summary of a run.
 //!
-//! The rules: a time that crosses hosts comes with its maximum error; rates of different times are not added up.
+//! The rules: a time measured across hosts comes with its maximum error; rates that were measured over different
+//! times are not added up.
 
 use brunt_core::IoEngine;
 use schemars::JsonSchema;
@@ -10,69 +11,71 @@ use serde::{Deserialize, Serialize};
 use crate::record::part;
 use crate::{OpFigures, OpKind, Outcome};
 
-/// A host's part of a run. A host of services without workers is listed only if it was lost.
+/// A host's part of a run. A host that runs only services is listed only if it was lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostFigures {
-    /// Its name in the experiment.
+    /// The host's name in the experiment.
     pub name: String,
     /// Worker threads.
     pub workers: u32,
-    /// Engine that issued its requests; `null` for a host without workers or whose load needs none, and in results
-    /// written before it was recorded.
+    /// Engine that issued the host's requests; `null` for a host without workers or whose load needs none, and in
+    /// results written before it was recorded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<IoEngine>,
-    /// Requests a second of these workers.
+    /// Requests per second of the host's workers.
     pub requests_per_second: f64,
-    /// Bytes a second of these workers.
+    /// Bytes per second of the host's workers.
     pub bytes_per_second: f64,
-    /// The same of each kind of operation.
+    /// Rates of the host's workers for each kind of operation.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub ops: Vec<HostOpRate>,
-    /// Requests of these workers that failed.
+    /// Requests of the host's workers that failed.
     #[serde(skip_serializing_if = "is_none_failed", default)]
     pub failed: u64,
-    /// The first error of one of them.
+    /// The first error of one of the failed requests.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_error: Option<String>,
-    /// When its first worker began, in microseconds after the time at which all hosts were to start; `null` if none did.
-    /// The first request of an open loop may be due later.
+    /// When the host's first worker began, in microseconds after the time at which all hosts should have started;
+    /// `null` if none did. The first request of an open loop may be due later.
     pub began_us: Option<f64>,
-    /// When its last worker had measured everything, in seconds after the time at which all hosts were to start; for a
-    /// host that was lost, the end of the last interval received.
+    /// When the host's last worker had measured everything, in seconds after the time at which all hosts should have
+    /// started; for a host that was lost, the end of the last interval received.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ended_s: Option<f64>,
     /// Uncertainty of `began_us` in either direction, because the clocks of host and controller are not known more
     /// accurately.
     pub clock_error_us: Option<f64>,
-    /// How many nanoseconds the host's `CLOCK_MONOTONIC` was ahead of the controller's when it began, at least and at most.
+    /// How many nanoseconds the host's `CLOCK_MONOTONIC` was ahead of the controller's when the host began: lower and
+    /// upper bound.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub clock_ahead_ns: Option<[i64; 2]>,
-    /// Shortest round trip to its agent.
+    /// Shortest round trip to the host's agent.
     pub round_trip_us: f64,
-    /// Bytes sent to its agent since the experiment began.
+    /// Bytes sent to the host's agent since the experiment began.
     pub sent_bytes: u64,
-    /// Bytes received from it since then.
+    /// Bytes received from the host's agent since the experiment began.
     pub received_bytes: u64,
-    /// It was lost in this run or an earlier one.
+    /// Set if the host was lost in this run or an earlier one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lost: Option<HostLoss>,
-    /// Requests of its workers that are missing in the record (`record_requests`) but included in its figures.
+    /// Requests of the host's workers that are missing from the record (`record_requests`) but included in its
+    /// figures.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub requests_lost: Option<RequestsLost>,
-    /// Journals of acknowledged writes (`verify.journal`) of its workers that are missing: `brunt verify` cannot check what these
-    /// workers wrote.
+    /// Missing journals of acknowledged writes (`verify.journal`) of the host's workers: `brunt verify` cannot check
+    /// what these workers wrote.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub journals_lost: Option<JournalsLost>,
 }
 
-/// Rates of one kind of operation on one host; those of all kinds add up to the host's.
+/// Rates of one kind of operation on one host; the rates of all kinds add up to the host's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostOpRate {
     /// Kind of operation.
     pub op: OpKind,
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_second: f64,
-    /// Bytes a second; zero of a kind that moves none.
+    /// Bytes per second; 0 for a kind that moves no data.
     pub bytes_per_second: f64,
 }
 
@@ -81,7 +84,7 @@ impl HostFigures {
     pub fn add(&mut self, outcome: &Outcome) {
         self.requests_per_second += outcome.requests_per_second;
         self.bytes_per_second += outcome.bytes_per_second;
-        // Each kind's part of the total rate, by requests completed in time, as in the summary of a run.
+        // Each kind's part of the total rate, by requests completed in time, as in a run's summary.
         let requests = |figures: &OpFigures| figures.completed.saturating_sub(figures.late);
         let bytes = |op: OpKind, figures: &OpFigures| match op.moves_bytes() {
             true => figures.bytes.saturating_sub(figures.late_bytes),
@@ -114,16 +117,16 @@ impl HostFigures {
 pub struct JournalsLost {
     /// Number of workers whose journals are missing.
     pub workers: u32,
-    /// Why.
+    /// Why the journals are missing.
     pub why: String,
 }
 
-/// Requests that were made and are not in the record of single requests.
+/// Requests that were made but are missing from the record of single requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestsLost {
-    /// How many; for a host that was lost, those counted by its intervals until then.
+    /// Number of missing requests; for a host that was lost, those counted in its intervals until then.
     pub count: u64,
-    /// Why.
+    /// Why the requests are missing.
     pub why: String,
 }
 
@@ -131,34 +134,34 @@ fn is_none_failed(failed: &u64) -> bool {
     *failed == 0
 }
 
-/// How a host was lost. Figures do not include the rest of its share.
+/// How a host was lost. Figures exclude the rest of the host's share of the work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostLoss {
-    /// When that was noticed, in seconds after the start of the run; 0 if before.
+    /// When the loss was noticed, in seconds after the start of the run; 0 if before.
     pub after_s: f64,
     /// What was noticed.
     pub why: String,
 }
 
-/// The time in which all workers of a run worked, of a run whose workers ended at different times. The sum of the
+/// The time in which all workers of a run worked, for a run whose workers ended at different times. The sum of the
 /// workers' own rates would not be the rate at any time: a host that continues alone has the storage to itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CommonTime {
-    /// Its length in seconds: the intervals that all workers measured whole. 0 if there are none; the rates then cover
-    /// the whole run.
+    /// Length of this time in seconds, in intervals that all workers measured completely. 0 if there are none; the
+    /// rates then cover the whole run.
     pub seconds: f64,
-    /// Requests completed in it.
+    /// Requests completed in this time.
     pub requests: u64,
-    /// Their bytes.
+    /// Bytes of these requests.
     pub bytes: u64,
-    /// Requests completed before and after it, which the rates do not include.
+    /// Requests completed before and after this time, which the rates do not include.
     pub requests_left_out: u64,
     /// From the end of the first worker to that of the last, in seconds.
     pub ended_apart_s: f64,
 }
 
 impl CommonTime {
-    /// The share of requests that are not in the rates.
+    /// The share of requests that the rates do not include.
     pub fn left_out(&self) -> f64 {
         self.requests_left_out as f64 / (self.requests + self.requests_left_out).max(1) as f64
     }
@@ -167,7 +170,7 @@ impl CommonTime {
 /// How far apart hosts started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StartSpread {
-    /// From the first to the last host's start, in microseconds.
+    /// From the first host's start to the last host's, in microseconds.
     pub spread_us: f64,
     /// Maximum error: the sum of both clocks' errors.
     pub error_us: f64,

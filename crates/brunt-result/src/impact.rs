@@ -21,7 +21,7 @@ pub const CLIENTS_AXIS: &str = "clients";
 pub const ON_AXIS: &str = "on";
 /// Separator of client names in a value of [`ON_AXIS`].
 pub const CLIENTS_JOINT: char = '+';
-/// Axis: delay of links.
+/// Axis: link delay.
 pub const DELAY_AXIS: &str = "link_delay";
 
 /// Indexes of robustness of an experiment that sweeps `clients`, or `link_delay` with 0 among its values.
@@ -31,13 +31,13 @@ pub struct RobustnessIndexes {
     pub impacts: Vec<ImpactIndex>,
     /// Throughput of each client, at each of the points.
     pub clients: Vec<ClientThroughput>,
-    /// How evenly clients that work at once share the throughput.
+    /// How evenly concurrent clients share the throughput.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evenness: Vec<ClientEvenness>,
     /// Runs that are left out of the ratios.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<RunLeftOut>,
-    /// Why a kind of ratio is missing, and what to write to get it.
+    /// Why a kind of ratio is missing, and what to specify to get it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -48,7 +48,7 @@ pub struct RobustnessIndexes {
 pub enum ImpactKind {
     /// ParallelismImpactRatio: throughput with X clients at once, divided by that of the same clients one after another.
     Parallelism,
-    /// LatencyImpactRatio: throughput with a link delay, divided by that without.
+    /// LatencyImpactRatio: throughput with a link delay, divided by that without a delay.
     Latency,
 }
 
@@ -62,31 +62,31 @@ impl ImpactKind {
     }
 }
 
-/// A ratio of throughputs, of one workload on one target.
+/// A ratio of throughputs of one workload on one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ImpactIndex {
-    /// What it compares.
+    /// What the ratio compares.
     pub kind: ImpactKind,
     /// The target's name.
     pub target: String,
     /// The workload's name.
     pub workload: String,
-    /// Values of the axes that both sides have in common.
+    /// Values of the other axes, which are the same on both sides.
     pub axes: BTreeMap<String, String>,
     /// Kind of operation; `null` for all kinds together.
     pub op: Option<OpKind>,
     /// Number of concurrent clients: the X of a parallelism index, or the same on both sides of a latency index.
     pub at_once: u32,
-    /// For a latency index: the delay that is compared with none.
+    /// For a latency index: the delay, which is compared with no delay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_delay: Option<String>,
     /// Ratio of the mean throughput of a client.
     pub per_client: ImpactRatio,
-    /// Ratio of the throughput of all clients that work at once.
+    /// Ratio of the throughput of all concurrent clients together.
     pub aggregate: ImpactRatio,
-    /// Rounds in which every client took part on both sides, so that they count.
+    /// Rounds in which every client took part on both sides, so that the ratio includes them.
     pub rounds: u32,
-    /// Rounds that do not count because one of their runs is in `left_out`.
+    /// Rounds that the ratio does not include, because one of their runs is in `left_out`.
     pub rounds_left_out: u32,
 }
 
@@ -97,7 +97,7 @@ pub struct ImpactRatio {
     pub interval: Option<Ratio>,
     /// Number of clients resampled for the interval; with 1, it covers rounds only.
     pub clients: u32,
-    /// The ratio in each round that counts, for comparisons with other results.
+    /// The ratio in each included round, for comparisons with other results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_round: Vec<f64>,
     /// Why there is no interval.
@@ -113,7 +113,7 @@ pub enum NoInterval {
     NoRound,
     /// Only one round was complete on both sides.
     OneRound,
-    /// A client moved nothing.
+    /// A client moved no data.
     NothingMoved,
 }
 
@@ -142,9 +142,9 @@ fn label(target: &str, workload: &str, at_once: u32, axes: &BTreeMap<String, Str
 }
 
 /// How evenly clients that work at once share the throughput: Jain's index of fairness (R. Jain, D. Chiu, W. Hawe, "A
-/// Quantitative Measure of Fairness and Discrimination for Resource Allocation in Shared Computer Systems", DEC-TR-301,
-/// 1984), (sum of x)² / (n × sum of x²) of the throughputs x of n clients. It is 1 if all have the same, 1/n if one has
-/// everything.
+/// Quantitative Measure of Fairness and Discrimination for Resource Allocation in Shared Computer Systems",
+/// DEC-TR-301, 1984), (sum of x)² / (n × sum of x²) of the throughputs x of n clients. It is 1 if all clients have
+/// the same throughput, and 1/n if one client has all of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClientEvenness {
     /// The target's name.
@@ -155,21 +155,21 @@ pub struct ClientEvenness {
     pub axes: BTreeMap<String, String>,
     /// Kind of operation; `null` for all kinds together.
     pub op: Option<OpKind>,
-    /// Clients at once: the n.
+    /// Number of concurrent clients: the n.
     pub at_once: u32,
-    /// Mean over rounds, each the mean over its groups of clients, with its 95 % interval, which ends at 1; `null` if no round
-    /// was complete, or nothing was moved.
+    /// Mean over rounds with its 95 % interval, which ends at 1; each round is the mean over its groups of clients.
+    /// `null` if no round was complete or no data was moved.
     pub index: Option<Estimate>,
 }
 
 impl ClientEvenness {
-    /// Label in one line, as of an [`ImpactIndex`].
+    /// Label in one line, like that of an [`ImpactIndex`].
     pub fn label(&self) -> String {
         let label = label(&self.target, &self.workload, self.at_once, &self.axes);
         self.op.map_or(label.clone(), |op| format!("{label}, {op}"))
     }
 
-    /// The index with its interval, as far as there is any.
+    /// The index with its interval, or as much of them as is known.
     pub fn describe(&self) -> String {
         let Some(found) = self.index else {
             return NoInterval::NoRound.describe().to_string();
@@ -215,7 +215,7 @@ pub struct ClientThroughput {
     pub axes: BTreeMap<String, String>,
     /// Kind of operation; `null` for all kinds together.
     pub op: Option<OpKind>,
-    /// Bytes per second, over the runs in which all clients took part; `null` without any.
+    /// Bytes per second, over the runs in which all clients took part; `null` if there were none.
     pub bytes_per_second: Option<Estimate>,
 }
 
@@ -226,7 +226,7 @@ pub struct RunLeftOut {
     pub point: String,
     /// The run's number, from 0.
     pub repetition: u32,
-    /// Clients that did not take part, or not to the end; empty where the run as a whole was incomplete.
+    /// Clients that did not take part, or dropped out before the end; empty if the run as a whole was incomplete.
     pub absent: Vec<String>,
 }
 

@@ -9,7 +9,8 @@
 //! A client is a host of a workload; without hosts, it is the process that runs the experiment. The aggregate is the
 //! throughput of all clients of a run: X clients together, compared with one alone.
 //!
-//! The rule: a round counts only if all runs of both sides were complete and every client took part in each of its own.
+//! The rule: a round counts only if all runs of both sides were complete and every client took part in all of its
+//! runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -107,7 +108,7 @@ fn groups(points: &[PointSummary]) -> Vec<Vec<&PointSummary>> {
         (point.target.clone(), point.workload.clone(), axes)
     };
     let mut found = Vec::<(_, Vec<&PointSummary>)>::new();
-    // Jobs are left out: a job's clients share the storage with those of other jobs.
+    // Jobs are left out: a job's clients share the storage with the clients of other jobs.
     for point in points.iter().filter(|point| point.part_of.is_none()) {
         let key = key(point);
         match found.iter_mut().find(|(of, _)| *of == key) {
@@ -188,7 +189,7 @@ fn clients(point: &PointSummary) -> Vec<String> {
     }
 }
 
-/// Why a run does not count; `None` if it does.
+/// Why a run is left out; `None` if it isn't.
 fn left_out(point: &PointSummary, run: &RunSummary) -> Option<RunLeftOut> {
     let took_part = |client: &String| {
         let mut hosts = run.hosts.iter().filter(|host| host.name == *client);
@@ -260,8 +261,8 @@ fn clients_of(point: &PointSummary, ops: &[Option<OpKind>]) -> Vec<ClientThrough
         .collect()
 }
 
-/// How evenly the clients of these points, which work at once at each of them, share the throughput; `None` for clients
-/// that work alone.
+/// How evenly the clients of these points share the throughput; each point has a group of clients that work at once.
+/// `None` for clients that work alone.
 fn evenness(points: &[&PointSummary], op: Option<OpKind>) -> Option<ClientEvenness> {
     let first = *points.first()?;
     let at_once = clients(first).len();
@@ -325,11 +326,11 @@ struct ImpactSides<'a> {
     sides: [Vec<&'a PointSummary>; 2],
     /// The clients of the changed points.
     names: Vec<String>,
-    /// The rounds that count.
+    /// The rounds that the ratio includes.
     rounds: Vec<u32>,
-    /// Number of rounds that don't.
+    /// Number of rounds that the ratio does not include.
     rounds_left_out: usize,
-    /// The axes that all points share.
+    /// The axes on which all points have the same value.
     axes: BTreeMap<String, String>,
 }
 

@@ -1,5 +1,5 @@
-//! Experiments whose runs took turns (`brunt run --interleave`), and targets of one experiment, whose runs did as well.
-//! Comparisons pair their runs.
+//! Experiments whose runs took turns (`brunt run --interleave`), and targets of one experiment, whose runs also took
+//! turns. Comparisons pair their runs.
 //!
 //! The rule: only runs of the same repetition at the same point are a pair. A run without its counterpart is excluded
 //! from paired comparisons.
@@ -18,8 +18,8 @@ impl Summary {
         }
     }
 
-    /// A result for each target, as if the targets had been measured by experiments that took turns: points are named
-    /// without their target. The first is the reference. Empty with fewer than two targets.
+    /// A result for each target, as if the targets had been measured by experiments whose runs took turns: points are
+    /// named without their target. The first is the reference. Empty with fewer than two targets.
     pub fn of_each_target(&self) -> Vec<(String, Summary)> {
         let Some((first, _)) = reference(&self.experiment.targets) else {
             return Vec::new();
@@ -43,7 +43,7 @@ impl Summary {
         each.collect()
     }
 
-    /// The points on a target, named without it. Jobs of a group that also has other targets are left out.
+    /// The points on a target, named without the target. Jobs of a group that also has other targets are left out.
     fn points_on(&self, target: &str) -> Vec<PointSummary> {
         let rest = |label: &str| Some(label.strip_prefix(target)?.strip_prefix(' ')?.to_string());
         let on_target = |point: &&PointSummary| point.target == target;
@@ -59,8 +59,8 @@ impl Summary {
     }
 }
 
-/// The target that others are compared with: the network alone if it was measured, otherwise the first. Also returns
-/// whether it is the network. `None` with a single target.
+/// The target that others are compared with: the network alone if it was measured, otherwise the first target. Also
+/// returns whether it is the network. `None` with a single target.
 pub fn reference(targets: &BTreeMap<String, TargetSummary>) -> Option<(&String, bool)> {
     if devices(targets).count() < 2 {
         return None;
@@ -109,8 +109,8 @@ mod tests {
         assert!(!empty().took_turns_with(&empty()));
     }
 
-    /// Results of six rounds on a machine whose speed drifts by a third; the second is slower by `times`. A round is
-    /// missing from each.
+    /// Results of six rounds on a machine whose speed drifts by a third; the second is slower by `times`. Each result
+    /// lacks one round.
     fn drifting(times: f64) -> [Summary; 2] {
         [(0, 1.0, 5), (1, times, 1)].map(|(place, times, missing)| {
             let runs = (0..8u32).filter(|round| *round != missing).map(|round| {

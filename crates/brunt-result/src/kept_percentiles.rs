@@ -1,6 +1,6 @@
 //! The percentiles that summaries keep: of runs, of their kinds of operations, and of points.
 //!
-//! The rule: see [`crate::percentile`]; one that wasn't kept is absent, not zero.
+//! The rule: a percentile that wasn't kept is absent, not zero; see [`crate::percentile`].
 
 use crate::Figures;
 use crate::percentile::Percentile;
@@ -32,7 +32,7 @@ impl RunSummary {
 }
 
 impl OpSummary {
-    /// A percentile of the kind's response time, as [`RunSummary::percentile_us`].
+    /// A percentile of the kind's response time, under the same conditions as [`RunSummary::percentile_us`].
     pub fn percentile_us(&self, percentile: Percentile) -> Option<f64> {
         let row = self.response.as_ref();
         percentile.find(&self.response_percentiles_us, row, self.completed)
@@ -40,7 +40,8 @@ impl OpSummary {
 }
 
 impl PointSummary {
-    /// A percentile of the response times of all complete runs, as [`RunSummary::percentile_us`].
+    /// A percentile of the response times of all complete runs, under the same conditions as
+    /// [`RunSummary::percentile_us`].
     pub fn percentile_us(&self, percentile: Percentile) -> Option<f64> {
         let complete = self.runs.iter().filter(|run| run.is_complete());
         let requests = complete.map(RunSummary::completed).sum();
@@ -77,7 +78,7 @@ mod tests {
         assert_eq!(
             point("x", vec![one]).percentile_us(p95),
             None,
-            "not of all runs together"
+            "not kept for all runs together"
         );
     }
 }

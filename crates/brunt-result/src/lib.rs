@@ -2,12 +2,13 @@
 //! sent to another host.
 //!
 //! Start reading at [`record`]: the figures of a run and of its intervals, by kind of operation ([`op`]). [`event`]
-//! defines the events during runs, [`tables`] and [`summary`] what is stored of them; [`degradation`] computes what
-//! faults cost, [`statistics`] and [`compare`] draw conclusions. The crates that produce results (`brunt-load`,
-//! `brunt-study`) and the crate that shows them (`brunt-report`) both depend on this one and not on each other.
+//! defines the events during runs, and [`tables`] and [`summary`] what is stored of them; [`degradation`] computes
+//! what faults cost; [`statistics`] and [`compare`] draw conclusions. The crates that produce results (`brunt-load`,
+//! `brunt-study`) and the crate that shows them (`brunt-report`) all depend on this one; the former don't depend on
+//! the latter, nor the latter on them.
 //!
-//! The rule: no device, no socket and no thread, so that reading results needs no engine that produces them. The only
-//! files it touches are those of a result.
+//! The rule: no device, no socket and no thread, so that results can be read without the engine that produces them.
+//! The only files it touches are those of a result.
 #![forbid(unsafe_code)]
 
 pub mod by_kind;

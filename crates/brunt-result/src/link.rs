@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::void::{Doubt, VoidReason};
 
-/// Packets delivered later than this on average, in nanoseconds, used a link other than the one described: on an idle
+/// Packets delivered later than this on average, in nanoseconds, did not see the link as described: on an idle
 /// machine they are 15 to 40 us late.
 const LATE_NANOS_MAX: u64 = 250_000;
-/// A line that lost more than this share of its time did not keep its rate.
+/// A rate-limited line that lost more than this share of its time did not keep its rate.
 const LINE_LOST_SHARE_MAX: f64 = 0.01;
-/// A line filled to less than this share while no core was idle was limited by the machine...
+/// A rate-limited line filled to less than this share while no core was idle was limited by the machine...
 const CROWDED_FULL_SHARE: f64 = 0.95;
 /// ...which is reported if it sent more than this share of its total during that time.
 const CROWDED_SHARE_MAX: f64 = 0.1;
-/// Packets that wait longer than this on average to keep their order, in nanoseconds, shift the mean delay.
+/// If packets wait longer than this on average to keep their order, in nanoseconds, the mean delay is shifted.
 const ORDERED_NANOS_MAX: u64 = 100_000;
-/// An overloaded link can carry this share of the load without drops, once a line with that rate smooths the bursts.
+/// An overloaded link can carry this share of the load without drops, once a rate limit smooths the bursts.
 const RATE_HELD: f64 = 0.75;
-/// A line can keep this share of its average rate.
+/// A rate-limited line can keep this share of its average rate.
 const LINE_HELD: f64 = 0.9;
 /// A link busy for more than this share of its lifetime was probably the bottleneck of the experiment.
 const BUSY_SHARE_MAX: f64 = 0.9;
@@ -34,7 +34,8 @@ fn millis(nanos: u64) -> String {
     format!("{}ms", (nanos / 1_000_000).max(1))
 }
 
-/// What probe packets measured of a link between other machines before a run: evidence that its settings are in effect.
+/// What probe packets measured on a link between other machines before a run: evidence that its settings are in
+/// effect.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LinkProof {
@@ -42,9 +43,9 @@ pub struct LinkProof {
     pub carrier: String,
     /// The settings from the first host to the second, and back; empty for a direction without any.
     pub set: [String; 2],
-    /// Shortest round trip before they were applied, in microseconds.
+    /// Shortest round trip before the settings were applied, in microseconds.
     pub clear_round_trip_us: f64,
-    /// Shortest round trip with them, in microseconds; absent without settings.
+    /// Shortest round trip with the settings, in microseconds; absent without settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trip_us: Option<f64>,
     /// Share of echo requests without a reply, 0 to 1: both directions together; absent if no loss is set.
@@ -71,27 +72,28 @@ pub struct LinkCounts {
     pub parted: u64,
     /// Packets marked with congestion experienced (CE).
     pub ecn_marked: u64,
-    /// Packets selected for marking that were not ECN-capable and passed unmarked.
+    /// Packets selected for marking that were not ECN-capable, so they passed unmarked.
     pub ecn_not_capable: u64,
     /// TCP resets sent by the link.
     pub tcp_resets: u64,
     /// FINs of TCP connections that were delayed.
     pub fins_held: u64,
-    /// Of these, packets that were only a FIN, including repeated ones; those let through are counted in
-    /// `fins_released`.
+    /// Packets that were only a FIN, including repeated ones, among those of `fins_held`; those let through are
+    /// counted in `fins_released`.
     pub fins_taken: u64,
     /// FINs that were let through after their delay, each as a separate packet.
     pub fins_released: u64,
     /// Packets of TCP connections beyond the number that can be tracked; they passed unimpaired.
     pub tcp_untracked: u64,
-    /// Nanoseconds after which the latest injected resets that did met more connections than can be tracked; 0 if none did.
+    /// Time after which injected resets met more connections than can be tracked, in nanoseconds; the latest such
+    /// time, or 0 if that never happened.
     pub resets_full_nanos: u64,
-    /// FINs of these packets: they passed at once because more were delayed than can be tracked.
+    /// FINs among the packets in `tcp_untracked`: they passed at once because more were delayed than can be tracked.
     pub fins_untracked: u64,
-    /// Delay of FINs (`slow_close`) under which more were delayed than can be tracked, the latest such, in nanoseconds; 0
-    /// if that never happened.
+    /// Delay of FINs (`slow_close`) under which more were delayed than can be tracked, in nanoseconds; the latest
+    /// such delay, or 0 if that never happened.
     pub fins_full_nanos: u64,
-    /// Packets dropped because the queue in front of the link was full.
+    /// Packets dropped because the queue at the link was full.
     pub queue_full: u64,
     /// Packets delivered with a flipped bit.
     pub corrupted: u64,
@@ -113,23 +115,24 @@ pub struct LinkCounts {
     pub late_nanos: u64,
     /// Maximum lateness, in nanoseconds.
     pub late_nanos_max: u64,
-    /// Nanoseconds in which a line with a rate was sending.
+    /// Nanoseconds in which a rate-limited line was sending.
     pub line_sent_nanos: u64,
-    /// Nanoseconds in which it was stalled although packets waited, because its thread was busy or had no core.
+    /// Nanoseconds in which a rate-limited line was stalled although packets waited, because its thread was busy or
+    /// had no core.
     pub line_lost_nanos: u64,
     /// Nanoseconds in which the machine had no core to spare: none was idle and packets arrived without a pause, or
-    /// processes waited for cores. Counted for links that have a rate and do nothing else.
+    /// processes waited for cores. Counted for links that only limit the rate.
     pub crowded_nanos: u64,
-    /// Nanoseconds of these in which the line was sending.
+    /// Nanoseconds of `crowded_nanos` in which the line was sending.
     pub crowded_sent_nanos: u64,
-    /// Nanoseconds by which packets were delayed on top of their jitter to keep their order, added up.
+    /// Total nanoseconds by which packets were delayed, in addition to their jitter, to keep their order.
     pub ordered_nanos: u64,
-    /// Maximum frames in flight.
+    /// Highest number of frames in flight.
     pub queued_max: u64,
     /// Frames (packets or trains of them) forwarded by the kernel directly, because no impairment was set; not
     /// included in any other counter.
     pub straight_frames: u64,
-    /// Bytes of these frames.
+    /// Bytes of the frames that the kernel forwarded directly.
     pub straight_bytes: u64,
 }
 
@@ -137,8 +140,7 @@ impl LinkCounts {
     /// Counts since `earlier`; maxima remain those since the start.
     pub fn since(&self, earlier: &LinkCounts) -> LinkCounts {
         let since = |get: fn(&LinkCounts) -> u64| get(self).saturating_sub(get(earlier));
-        // The settings and times recorded for too many connections are kept only if connections were too
-        // many since then.
+        // The settings and times recorded for too many connections are kept only if there were too many since then.
         let fins_untracked = since(|counts| counts.fins_untracked);
         let by_resets = since(|counts| counts.tcp_untracked) > fins_untracked;
         LinkCounts {
@@ -188,7 +190,8 @@ impl LinkCounts {
         self.line_lost_nanos as f64 / (self.line_sent_nanos + self.line_lost_nanos).max(1) as f64
     }
 
-    /// Reports that the line was not full while no core was idle, if that was a considerable part of its time.
+    /// Reports that the line was not full while no core was idle, if that was the case for a considerable part of its
+    /// time.
     fn crowded(&self, way: &str, form: SettingForm) -> Option<Doubt> {
         let [crowded, sent, all] = [
             self.crowded_nanos,
@@ -224,8 +227,8 @@ impl LinkCounts {
             say(
                 VoidReason::LinkDropped,
                 format!(
-                    "{} packets {way} were lost unintentionally: {} for lack of buffers, {} refused by the host, \
-                     {} dropped by its device; it carried {:.3} Mb/s, write {} for the link",
+                    "{} packets {way} were lost unintentionally: {} for lack of buffers, {} refused \
+                     by the host, {} dropped by its device; the link carried {:.3} Mb/s, write {} for it",
                     self.unintended(),
                     self.unmeant_no_buffer,
                     self.unmeant_refused,
@@ -263,8 +266,8 @@ impl LinkCounts {
             say(
                 VoidReason::LinkLate,
                 format!(
-                    "packets {way} arrived {:.2} ms late on average, {:.1} ms at most; {why}; it matters less from \
-                     {} on",
+                    "packets {way} arrived {:.2} ms late on average, {:.1} ms at worst; {why}; this \
+                     matters less from {} on",
                     late as f64 / 1e6,
                     self.late_nanos_max as f64 / 1e6,
                     form.text("delay", &format!("{}ms", (late * 10).div_ceil(1_000_000)))
@@ -291,7 +294,7 @@ impl LinkCounts {
         if self.fins_untracked == 0 {
             let nanos = self.resets_full_nanos / 10 * 9;
             return format!(
-                "with for = \"{}\" the reset would have ended before",
+                "with for = \"{}\" the reset would have ended before that",
                 millis(nanos)
             );
         }
@@ -299,7 +302,7 @@ impl LinkCounts {
         let share = most / (most + self.fins_untracked as f64) * LINE_HELD;
         let nanos = (self.fins_full_nanos as f64 * share) as u64;
         format!(
-            "write {}, with which fewer are held at a time",
+            "write {}, with which fewer connections are held at a time",
             form.text("slow_close", &millis(nanos))
         )
     }
@@ -314,13 +317,13 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// What was saved of the packets that came to a bridge.
+/// Packets that a bridge received and saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureCounts {
     /// Packets written.
     pub packets: u64,
-    /// Packets that are missing, because the disk was full or too slow.
+    /// Packets that could not be saved, because the disk was full or too slow.
     pub lost: u64,
 }
 
@@ -336,7 +339,7 @@ pub struct LinkReport {
     /// The time in which `busy` was counted, in nanoseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lived_nanos: u64,
-    /// Its thread was refused a raised priority.
+    /// Set if the kernel did not allow the link's thread a raised priority.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub usual_priority: bool,
     /// Packets that a bridge captured in both directions, if configured.
@@ -376,7 +379,7 @@ impl LinkReport {
         self.trouble_in(SettingForm::File)
     }
 
-    /// The same, with settings written in this form.
+    /// Reasons to doubt the figures of this link, with settings written in this form.
     pub fn trouble_in(&self, form: SettingForm) -> Vec<Doubt> {
         let mut trouble = Vec::new();
         let why = match self.usual_priority {
@@ -405,7 +408,7 @@ impl LinkReport {
     }
 }
 
-/// The setting for a line of at most this many bits per second.
+/// The setting that limits the rate to this many bits per second.
 fn rate_below(bits: f64, form: SettingForm) -> String {
     format!(
         "{} or less",
@@ -444,7 +447,7 @@ impl SettingForm {
 mod tests {
     use super::*;
 
-    /// A link that deviates from its description is reported, with a remedy.
+    /// A link that deviates from its description is reported along with a remedy.
     #[test]
     fn trouble_is_reported() {
         let check = |counts: LinkCounts, usual_priority: bool, said: Option<&str>| {
@@ -566,9 +569,9 @@ mod tests {
             (VoidReason::LinkDropped, VoidReason::LinkBusy)
         );
         assert!(
-            dropped.what.ends_with(
-                "carried 800.000 Mb/s, write rate = \"600000kb/s\" or less for the link"
-            ),
+            dropped
+                .what
+                .ends_with("carried 800.000 Mb/s, write rate = \"600000kb/s\" or less for it"),
             "{dropped}"
         );
         assert!(
@@ -577,7 +580,7 @@ mod tests {
         );
     }
 
-    /// The setting that had too many connections is not reported for a later run without too many.
+    /// Too many connections in an earlier run are not reported for a later run that has few enough.
     #[test]
     fn connections_that_were_too_many_before() {
         let before = LinkCounts {

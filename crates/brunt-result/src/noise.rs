@@ -1,9 +1,9 @@
-//! How quiet the machine was during a run: late wake-ups of a separate thread and the duration of a fixed piece of
-//! work, how long the load's threads waited for a processor, and which programs used the processors instead.
-//! `brunt-probe` measures it; the terminal, the page and comparisons weigh it against a difference or a fault's cost.
+//! How quiet the machine was during a run: late wake-ups of a separate thread, the duration of a fixed piece of work,
+//! how long the load's threads waited for a processor, and which programs used the processors instead. `brunt-probe`
+//! measures it; the terminal, the page and comparisons take it into account for differences and the costs of faults.
 //!
-//! The rule: the load itself keeps processors busy, and its threads wait for each other too. So a wait is blamed on the
-//! machine only as far as other programs, the hypervisor or a quota used the processors in the meantime.
+//! The rule: the load itself keeps processors busy, and its threads wait for each other too, so a wait is blamed on
+//! the machine only as far as other programs, the hypervisor or a quota used the processors in the meantime.
 
 use std::time::Duration;
 
@@ -20,65 +20,65 @@ pub const NOISE_SHOWN: f64 = 0.02;
 pub const OTHERS_SHOWN: f64 = 0.1;
 /// Speed that varies by more than this from run to run is reported; on an idle virtual machine it varies by 1 to 3 %.
 pub const UNEVEN_SHOWN: f64 = 0.05;
-/// A wake-up this late can be explained only by a stopped, suspended or starved program.
+/// Only a program that was stopped, suspended or starved can be woken up this late.
 pub const STALL: Duration = Duration::from_millis(250);
 /// A run throttled for more than this share of its time is doubtful.
 const THROTTLED_DOUBTFUL: f64 = 0.01;
 
-/// What one run's machine did.
+/// The state of the machine during one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineNoise {
-    /// Share of all processors' time that the hypervisor gave to other guests; `null` where the kernel does not report
+    /// Share of all processors' time that the hypervisor gave to other guests; `null` if the kernel does not report
     /// it.
     pub stolen_share: Option<f64>,
-    /// How late a sleeping thread was woken: mean.
+    /// Mean delay with which a sleeping thread was woken.
     pub wakeup_mean_us: f64,
-    /// The longest duration.
+    /// The longest delay of a wake-up.
     pub wakeup_max_us: f64,
     /// Seconds by which wake-ups of 250 ms and more were late: Brunt itself was stopped, suspended or starved.
     #[serde(default)]
     pub stalled_s: Option<f64>,
-    /// Share of their time that the load's threads, and those of a target that Brunt serves, were ready to run and waited for
-    /// a processor; `null` where the kernel does not count it.
+    /// Share of their time in which the load's threads, and those of a target that Brunt serves, were ready to run
+    /// but waited for a processor; `null` if the kernel does not count it.
     #[serde(default)]
     pub waited_share: Option<f64>,
     /// CPU time that other programs used, as a number of CPUs; not Brunt, its children, the kernel, or a server on this
     /// machine to which Brunt had TCP connections.
     #[serde(default)]
     pub others_cpus: Option<f64>,
-    /// The name of the program that used most of it, and how much.
+    /// The program that used most of the CPU time in `others_cpus`, and how much it used.
     #[serde(default)]
     pub others_most: Option<String>,
     /// Share of the time that Brunt's control group was stopped because its CPU quota was used up.
     #[serde(default)]
     pub throttled_share: Option<f64>,
-    /// CPU time that this quota allows, as a number of CPUs.
+    /// CPU time that the quota of Brunt's control group allows, as a number of CPUs.
     #[serde(default)]
     pub quota_cpus: Option<f64>,
-    /// Processes of the control group that the kernel killed because memory ran out.
+    /// Processes of Brunt's control group that the kernel killed because memory ran out.
     #[serde(default)]
     pub oom_kills: Option<u64>,
     /// Share of the time that some task of the machine waited for a processor (PSI).
     #[serde(default)]
     pub pressure_share: Option<f64>,
-    /// Mean frequency of the processors, where the kernel reports it.
+    /// Mean frequency of the processors; `null` if the kernel does not report it.
     #[serde(default)]
     pub frequency_mhz: Option<f64>,
-    /// How long a fixed piece of work took: mean.
+    /// Mean time that a fixed piece of work took.
     pub work_mean_us: f64,
-    /// The median duration, which preemption hardly affects: the processors' speed.
+    /// The median duration of the piece of work, which preemption hardly affects: the processors' speed.
     #[serde(default)]
     pub work_median_us: Option<f64>,
-    /// The shortest duration.
+    /// The shortest duration of the piece of work.
     pub work_min_us: f64,
-    /// How often both were measured.
+    /// Number of measurements of wake-ups and of the piece of work.
     pub samples: u64,
 }
 
 impl MachineNoise {
-    /// The share of a response time that the machine could explain: waits of the load's threads, as far as others could
-    /// have caused them, and stolen time. A waiting thread delays all its requests for as long, so the share of the
-    /// mean response time equals the share of the thread's time.
+    /// The share of a response time that the machine could explain: waits of the load's threads, as far as others
+    /// could have caused them, and stolen time. A waiting thread delays all its requests by the same time, so the
+    /// share of the mean response time equals the share of the thread's time.
     pub fn explains(&self) -> f64 {
         let throttled = self.throttled_share.unwrap_or(0.0);
         let others = self.others_cpus.unwrap_or(0.0) + throttled;
@@ -123,8 +123,8 @@ impl MachineNoise {
         doubts
     }
 
-    /// The processors' speed, as the time of a fixed piece of work that preemption hardly affects. Old results lack the
-    /// median, so their shortest time is used.
+    /// The processors' speed, measured as the time of a fixed piece of work that preemption hardly affects. Old
+    /// results lack the median, so their shortest time is used.
     fn speed_us(&self) -> (bool, f64) {
         self.work_median_us
             .map_or((false, self.work_min_us), |median| (true, median))
@@ -138,7 +138,7 @@ pub struct NoiseShare {
     pub explains: f64,
     /// Time used by other programs, in processors.
     pub others_cpus: Option<f64>,
-    /// The program that used most of it, from the run in which that was highest.
+    /// The program that used most of that time, from the run in which its use was highest.
     pub others_most: Option<String>,
     /// Share of processor time stolen by the hypervisor.
     pub stolen: f64,
@@ -146,7 +146,7 @@ pub struct NoiseShare {
     pub uneven: f64,
     /// Longest delay of a wake-up, in microseconds.
     pub wakeup_max_us: f64,
-    /// Whether a run was stopped for long.
+    /// Whether a run was stopped for a long time.
     pub stalled: bool,
 }
 
@@ -180,7 +180,7 @@ impl NoiseShare {
         })
     }
 
-    /// Whether it should be reported: a share, the variation of speed or the use by other programs reaches its
+    /// Whether the noise should be reported: a share, the variation of speed or the use by other programs reaches its
     /// threshold, or a run was stopped. A program that uses a fifth of a processor is reported.
     pub fn is_shown(&self) -> bool {
         self.explains >= NOISE_SHOWN
@@ -194,7 +194,7 @@ impl NoiseShare {
         self.explains + self.uneven
     }
 
-    /// Describes the noise in a sentence, if it matters.
+    /// Describes the noise in a sentence, if it should be reported.
     pub fn describe(&self) -> Option<String> {
         let mut parts = Vec::new();
         if let Some(cpus) = self.others_cpus.filter(|cpus| *cpus >= OTHERS_SHOWN) {
@@ -270,14 +270,14 @@ pub enum FigureKind {
     Tail(f64),
 }
 
-/// The measured difference of the machine explains at most this multiple of itself, because waits also leave caches
-/// cold, which is not measured.
+/// A measured difference between machines explains at most this multiple of itself; more than 1, because waits also
+/// leave caches cold, which is not measured.
 const MEASURED_TWICE: f64 = 1.5;
-/// Increase of the logarithm of response times per processor used by other programs: they share caches, memory and
-/// cores, which no wait shows.
+/// Increase in the logarithm of response times per processor used by other programs: they share caches, memory and
+/// cores, which no measured wait shows.
 const OTHERS_COST: f64 = 0.15;
-/// Standard deviation between two sessions of the same experiment on the same machine without any measured cause, in
-/// logarithms (docs/results.md).
+/// Standard deviation between two sessions of the same experiment on the same machine that no measurement explains,
+/// in logarithms (docs/results.md).
 pub const SESSION: f64 = 0.02;
 
 impl MachineDifference {
@@ -411,8 +411,8 @@ pub(crate) mod tests {
             share.describe().is_none() && share.explains() < NOISE_SHOWN,
             "{share:?}"
         );
-        // One preempted sample of the work and one late wake-up are no noise; nor are the load's threads waiting
-        // for each other.
+        // One preempted sample of the work and one late wake-up don't count as noise; neither do the load's threads
+        // waiting for each other.
         let preempted = MachineNoise {
             work_mean_us: 900.0,
             wakeup_max_us: 30_000.0,
@@ -500,7 +500,7 @@ pub(crate) mod tests {
         assert_eq!(
             share(old.clone()).uneven,
             0.0,
-            "the mean of the work is not looked at"
+            "the mean of the work is ignored"
         );
         let difference = MachineDifference::between(&of(&[old]), &of(&[quiet()])).unwrap();
         assert_eq!(difference.others_cpus, None);

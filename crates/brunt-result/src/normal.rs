@@ -1,6 +1,6 @@
 //! The cost of sticky faults. A run under a fault that lasts throughout the run has no baseline; the point without
-//! faults provides one: the same workload and axes on a target that is defined in the same way. A study names that
-//! point.
+//! faults provides one: it has the same workload and axes on a target that is defined in the same way. A study names
+//! that point.
 //!
 //! The rule: only complete runs of the same round are compared, so that drift of the machine affects both equally.
 
@@ -9,7 +9,8 @@ use crate::statistics::Estimate;
 use crate::sticky::StickyCost;
 use crate::summary::{PointSummary, RunSummary};
 
-/// The cost of a point's sticky faults; `None` if it has none, or also others, or if no normal point is known.
+/// The cost of a point's sticky faults; `None` if it has no sticky faults, has other faults as well, or has no known
+/// normal point.
 pub fn sticky_cost(point: &PointSummary, points: &[PointSummary]) -> Option<StickyCost> {
     let label = point.normal.as_ref()?;
     let normal = points.iter().find(|other| other.label == *label)?;

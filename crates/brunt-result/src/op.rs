@@ -59,9 +59,9 @@ pub enum OpKind {
     FileSystem,
     /// Locks a range of a file.
     Lock,
-    /// Asks whether a range of a file could be locked.
+    /// Tests whether a range of a file could be locked.
     TestLock,
-    /// Releases the lock of a range of a file.
+    /// Unlocks a range of a file.
     Unlock,
 }
 
@@ -72,7 +72,8 @@ pub struct OpInfo {
     pub kind: OpKind,
     /// Name in files, tables and messages.
     pub name: &'static str,
-    /// Whether it transfers the bytes that it names; the bytes of other kinds are left out of sums over kinds.
+    /// Whether the operation transfers the bytes in its request; the bytes of other kinds are left out of sums over
+    /// kinds.
     pub moves_bytes: bool,
 }
 
@@ -132,7 +133,7 @@ impl OpKind {
         self.info().name
     }
 
-    /// Whether it transfers the bytes that it names.
+    /// Whether the operation transfers the bytes in its request.
     pub fn moves_bytes(self) -> bool {
         self.info().moves_bytes
     }

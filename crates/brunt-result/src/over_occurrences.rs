@@ -11,7 +11,7 @@ use crate::statistics::Estimate;
 use crate::summary::{PointSummary, RunSummary};
 
 impl PointSummary {
-    /// Which occurrence of an intermittent fault the fault with this name is.
+    /// The occurrence of an intermittent fault that the fault with this name is; `None` for other faults.
     pub fn occurrence(&self, name: &str) -> Option<&FaultOccurrence> {
         let mut faults = self.runs.iter().flat_map(|run| &run.faults);
         let fault = faults.find(|fault| fault.name == name)?;
@@ -43,10 +43,10 @@ pub fn recurring_over_runs<'a>(
         .collect()
 }
 
-/// `first` is at `index` in the experiment's list of faults; its other occurrences follow it.
+/// `first` is the fault at `index` in the experiment's list of faults; its other occurrences follow it.
 fn of_fault(runs: &[&RunSummary], index: u32, first: &FaultOccurrence) -> RecurringOverRuns {
     let indexes = index..index + first.count;
-    // Only runs that have a cost for every occurrence: a total of the others would be too small.
+    // Include only runs that have a cost for every occurrence: a total over fewer occurrences would be too small.
     let whole: Vec<&RunSummary> = runs
         .iter()
         .copied()
@@ -55,7 +55,7 @@ fn of_fault(runs: &[&RunSummary], index: u32, first: &FaultOccurrence) -> Recurr
     let mut by_run: Vec<Vec<InRun<'_>>> = whole.iter().map(|_| Vec::new()).collect();
     for index in indexes {
         let costs: Vec<Degradation> = whole.iter().filter_map(|run| cost(run, index)).collect();
-        // Judged by the evidence of all runs, as each occurrence is on its own.
+        // Judged by the evidence of all runs, as each single occurrence is.
         for ((run, cost), all) in whole.iter().zip(together(&costs)).zip(&mut by_run) {
             let seconds = seconds(run, index);
             all.push(InRun { run, seconds, cost });
@@ -132,7 +132,7 @@ mod tests {
 
     const COUNT: u32 = 3;
 
-    /// A run of 20 s at 1,000 requests per second, of which `drop` is missing for half a second from 4, 8 and 12 s on.
+    /// A run of 20 s at 1,000 requests per second, which loses the share `drop` for half a second at 4, 8 and 12 s.
     fn faulty(drop: f64) -> RunSummary {
         let starts = [4.0, 8.0, 12.0];
         let is_faulty = |at: f64| {
@@ -203,7 +203,7 @@ mod tests {
         );
         near(total.time_share, 1.5 / 20.0);
         near(total.drop, 0.5);
-        // Half a second at half of 1,000 per second, three times.
+        // Half of 1,000 requests per second is lost for half a second, three times.
         near(total.lost_requests, 750.0);
         assert_eq!(
             (total.detected, total.not_detected, total.lost_unknown),
@@ -232,7 +232,7 @@ mod tests {
         near(all[0].lost_requests, 600.0);
     }
 
-    /// An occurrence whose recovery isn't known has an unknown cost, and so has the run.
+    /// An occurrence whose recovery isn't known has an unknown cost, and so does the run.
     #[test]
     fn a_total_with_an_unknown_part_is_unknown() {
         let mut open = faulty(0.4);

@@ -1,8 +1,8 @@
 //! Percentiles of response times by name: `p95`, `p99.99`. Experiments choose them, and tables, comparisons and
 //! requirements name them.
 //!
-//! The rule: a percentile of so few requests that none would be expected beyond it is absent. It would be the maximum
-//! under another name.
+//! The rule: a percentile is absent if there are so few requests that none is expected beyond it: it would be the
+//! maximum under another name.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use serde::{Serialize, Serializer};
 
 use crate::latencies::Latencies;
 
-/// Smallest share of a percent that percentiles may differ by: more digits would need more requests than a run has.
+/// Resolution of percentiles: more digits would need more requests than a run has.
 const PARTS_PER_PERCENT: u32 = 1_000_000;
 const HUNDRED: u32 = 100 * PARTS_PER_PERCENT;
 
@@ -52,7 +52,7 @@ impl Percentile {
     /// The percentile for a number such as 99.9.
     ///
     /// # Errors
-    /// If it isn't above 0 and below 100, or has more than six decimals.
+    /// The number isn't above 0 and below 100, or has more than six decimals.
     pub fn new(percent: f64) -> Result<Percentile, PercentileError> {
         let parts = percent * f64::from(PARTS_PER_PERCENT);
         let is_exact = (parts - parts.round()).abs() < 1e-3;
@@ -75,32 +75,32 @@ impl Percentile {
         f64::from(self.0) / f64::from(PARTS_PER_PERCENT)
     }
 
-    /// Whether at least one of this many requests is expected beyond it.
+    /// Whether at least one of this many requests is expected beyond the percentile.
     fn is_known_from(self, requests: u64) -> bool {
         u128::from(requests) * u128::from(HUNDRED - self.0) >= u128::from(HUNDRED)
     }
 
-    /// Its value in microseconds; `None` with too few requests.
+    /// The percentile's value in microseconds; `None` with too few requests.
     pub fn of(self, histogram: &Histogram) -> Option<f64> {
         let nanos = histogram.percentile(self.percent())?;
         self.is_known_from(histogram.count())
             .then_some(nanos.0 as f64 / 1e3)
     }
 
-    /// Those of several percentiles that have enough requests.
+    /// The values of those of several percentiles that have enough requests.
     pub fn of_each(percentiles: &[Percentile], histogram: &Histogram) -> PercentilesUs {
         let each = percentiles.iter();
         each.filter_map(|one| Some((*one, one.of(histogram)?)))
             .collect()
     }
 
-    /// Whether every summary has it, whatever its experiment chose.
+    /// Whether every summary contains the percentile, regardless of the percentiles that its experiment chose.
     pub fn is_in_every_summary(self) -> bool {
         let usual = [Percentile::P50, Percentile::P90, Percentile::P99];
         usual.contains(&self) || [Percentile::P99_9, Percentile::P99_99].contains(&self)
     }
 
-    /// Its value in a row of latencies, if that has it.
+    /// The percentile's value in a row of latencies, if the row contains it.
     fn in_row(self, times: &Latencies) -> Option<f64> {
         match self {
             Percentile::P50 => Some(times.p50_us),
@@ -112,7 +112,8 @@ impl Percentile {
         }
     }
 
-    /// Its value in microseconds among those kept, or else in a row of latencies; `None` with too few requests.
+    /// The percentile's value in microseconds, from those kept or else from a row of latencies; `None` with too few
+    /// requests.
     pub(crate) fn find(
         self,
         kept: &PercentilesUs,
@@ -216,7 +217,7 @@ mod tests {
         );
     }
 
-    /// At least one of this many requests has to be expected beyond a percentile.
+    /// A percentile needs so many requests that at least one is expected beyond it.
     #[test]
     fn too_few_requests_have_no_percentile() {
         let mut times = Histogram::new();

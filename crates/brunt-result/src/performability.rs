@@ -3,15 +3,15 @@
 //!
 //! The method is that of Markov reward models: J. F. Meyer, "On Evaluating the Performability of Degradable Computing
 //! Systems", IEEE Transactions on Computers C-29(8), 1980. A state is a set of failed components, its reward the
-//! throughput measured under the faults that emulate their failures. The share of time with at least a given service is
-//! the availability of A. Brown and D. Patterson, "Towards Availability Benchmarks: A Case Study of Software RAID
-//! Systems", USENIX ATC 2000: a level of service, not up or down. `chain` has the probabilities.
+//! throughput measured under the faults that emulate their failures. The share of time with at least a given service
+//! is the availability of A. Brown and D. Patterson, "Towards Availability Benchmarks: A Case Study of Software RAID
+//! Systems", USENIX ATC 2000: a level of service, not up or down. `chain` computes the probabilities.
 //!
 //! The rules:
 //! - The normal state is the phase before all faults; a degraded state is the phases during exactly its faults. A phase
 //!   without a whole interval doesn't count.
 //! - Expected figures are computed for each run, then averaged with a t interval: all states of a run come from the
-//!   same run, so their errors need no assumption. Times to failure and to repair are assumed to be exact.
+//!   same run, so no assumption about their errors is needed. Times to failure and to repair are assumed to be exact.
 //! - A state that was not measured is neither left out nor assumed to be down: it is listed, and its probability is
 //!   reported separately.
 
@@ -33,7 +33,7 @@ use crate::statistics::Estimate;
 /// A year of 365.25 days, in seconds.
 const YEAR_S: f64 = 365.25 * 86_400.0;
 
-/// The least service that counts as available, such as `iops above 5000`.
+/// The lowest service that counts as available, such as `iops above 5000`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceLevel(Requirement);
 
@@ -83,9 +83,9 @@ impl JsonSchema for ServiceLevel {
 /// The components of a system, and the service it has to provide.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FailingSystem {
-    /// Its components.
+    /// Components of the system.
     pub components: Vec<FailingComponent>,
-    /// The least service that counts as available.
+    /// The lowest service that counts as available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<ServiceLevel>,
 }
@@ -95,24 +95,25 @@ pub struct FailingSystem {
 pub struct Performability {
     /// The system that was assumed.
     pub system: FailingSystem,
-    /// Its states, most likely first.
+    /// States of the system, most likely first.
     pub states: Vec<SystemState>,
     /// Share of time in states that were not measured.
     pub not_measured: f64,
-    /// Expected requests per second in the time that is spent in measured states; `null` if none was measured.
+    /// Expected requests per second in the time spent in measured states; `null` if none was measured.
     pub requests_per_second: Option<Estimate>,
     /// Expected requests per second of the whole time if states that were not measured serve nothing.
     pub requests_per_second_least: Option<Estimate>,
-    /// Expected bytes per second in the time that is spent in measured states.
+    /// Expected bytes per second in the time spent in measured states.
     pub bytes_per_second: Option<Estimate>,
-    /// Expected mean response time of a request in measured states; `null` if it is not known in one that serves requests.
+    /// Expected mean response time of a request in measured states; `null` if it is unknown in a state that serves
+    /// requests.
     pub response_mean_us: Option<Estimate>,
-    /// Share of time with the service of `threshold`; `null` without one.
+    /// Share of time with the service that `threshold` requires; `null` without a threshold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available: Option<TimeShare>,
-    /// Expected requests per second by each run alone, for comparisons with other results.
+    /// Expected requests per second from each run alone, for comparisons with other results.
     pub by_run: Vec<f64>,
-    /// Complete runs that lack a state which others have, and therefore don't count.
+    /// Complete runs that lack a state which other runs have, and are therefore left out.
     pub runs_left_out: usize,
 }
 
@@ -124,11 +125,12 @@ pub struct SystemState {
     /// Components with more failed units than the experiment has faults for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more: Vec<String>,
-    /// Share of time that the system spends in it.
+    /// Share of time that the system spends in the state.
     pub probability: f64,
-    /// Its figures; `null` if it was not measured.
+    /// Figures of the state; `null` if it was not measured.
     pub measured: Option<StateFigures>,
-    /// Whether it has the service of `threshold`; `null` without one, or if it was not measured.
+    /// Whether the state has the service that `threshold` requires; `null` without a threshold, or if the state was
+    /// not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<RequirementVerdict>,
 }
@@ -148,16 +150,17 @@ pub struct StateFigures {
     pub failed_share: Estimate,
 }
 
-/// A share of time as far as it is known.
+/// A share of time, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeShare {
-    /// In states that have the service, by their 95 % intervals.
+    /// Share of time in states that have the service, judging by their 95 % intervals.
     pub at_least: f64,
-    /// The same with states whose intervals contain the bound, and with those that were not measured.
+    /// Share of time in states that may have the service: also those whose intervals contain the bound, and those
+    /// that were not measured.
     pub at_most: f64,
 }
 
-/// Expected figures by one run.
+/// Expected figures from one run.
 struct Expected {
     requests_per_second: f64,
     bytes_per_second: f64,
@@ -165,7 +168,7 @@ struct Expected {
 }
 
 impl Performability {
-    /// From the phases of each complete run.
+    /// Computes the figures from the phases of each complete run.
     pub fn of(system: &FailingSystem, runs: &[&[PhaseFigures]]) -> Performability {
         let chain = chain::states(&system.components);
         let by_state: Vec<Vec<Option<PhaseFigures>>> = chain
@@ -195,7 +198,7 @@ impl Performability {
         };
         let states: Vec<SystemState> = chain.iter().zip(&figures).map(state).collect();
         let share = |is_meant: &dyn Fn(&SystemState) -> bool| {
-            // Smallest first, so that they are not lost in the sum.
+            // Add the smallest first, so that they are not lost in the sum.
             let meant = states.iter().rev().filter(|state| is_meant(state));
             meant.fold(0.0, |sum, state| sum + state.probability)
         };
@@ -231,7 +234,7 @@ impl Performability {
     }
 }
 
-/// The phases of a run that show a state, as one; `None` if the run has no such phase.
+/// Combines the phases of a run that show a state; `None` if the run has no such phase.
 fn in_run(state: &chain::ChainState, phases: &[PhaseFigures]) -> Option<PhaseFigures> {
     if !state.more.is_empty() {
         return None;
@@ -257,7 +260,7 @@ fn in_run(state: &chain::ChainState, phases: &[PhaseFigures]) -> Option<PhaseFig
     }
 }
 
-/// Several phases under the same faults as one. Percentiles can't be combined.
+/// Combines several phases under the same faults. Percentiles can't be combined.
 fn together(phases: &[&PhaseFigures]) -> PhaseFigures {
     let length = |phase: &PhaseFigures| phase.end_s - phase.start_s;
     let all: f64 = phases.iter().map(|phase| length(phase)).sum();
@@ -275,7 +278,7 @@ fn together(phases: &[&PhaseFigures]) -> PhaseFigures {
     let waited: Option<f64> = answered()
         .map(|phase| Some(phase.response_mean_us? * requests(phase)))
         .sum();
-    // A share of failed requests of all requests: failed requests are not among the answered ones.
+    // Share of all requests that failed; the answered requests exclude failed ones.
     let attempts = |phase: &PhaseFigures| requests(phase) / (1.0 - phase.failed_share).max(1e-9);
     let tried: f64 = phases.iter().map(|phase| attempts(phase)).sum();
     let failed: f64 = phases
@@ -304,7 +307,7 @@ fn together(phases: &[&PhaseFigures]) -> PhaseFigures {
     }
 }
 
-/// One run's figures for measured states, weighted by their probabilities; `None` if there is none.
+/// One run's figures for measured states, weighted by their probabilities; `None` if no state was measured.
 fn expected(
     states: &[SystemState],
     figures: &[Vec<&PhaseFigures>],
@@ -321,7 +324,8 @@ fn expected(
         let sum: f64 = measured.iter().map(|(share, one)| share * get(one)).sum();
         sum / time
     };
-    // Weighted by requests: a state in which none is answered does not affect the response time of answered requests.
+    // Weighted by requests: a state in which no request is answered does not affect the response time of answered
+    // requests.
     let serving = || {
         let serves = |(_, one): &&(f64, &PhaseFigures)| one.requests_per_second > 0.0;
         measured.iter().filter(serves)
@@ -358,7 +362,7 @@ impl StateFigures {
 }
 
 impl SystemState {
-    /// Its name: `normal`, `slow link and slow disk`, or `more than the faults of disks`.
+    /// The state's name: `normal`, `slow link and slow disk`, or `more than the faults of disks`.
     pub fn name(&self) -> String {
         let more = self
             .more
@@ -383,7 +387,7 @@ impl TimeShare {
     }
 }
 
-/// A share of time in percent, with three significant digits of what is missing to 0 or 100 %: `99.9954%`, because
+/// A share of time in percent, with three significant digits of the distance to 0 or 100 %: `99.9954%`, because
 /// `100%` would hide the difference that matters.
 pub fn share_in_words(share: f64) -> String {
     let percent = share * 100.0;

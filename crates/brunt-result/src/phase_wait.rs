@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 pub struct PhaseWait {
     /// The phase: its name, or its workloads if it has none.
     pub phase: String,
-    /// The repetition, from 0.
+    /// The repetition of the phase, from 0.
     pub repetition: u32,
     /// Command that was repeated until it exited with 0.
     pub command: String,
     /// Time waited, in seconds.
     pub waited_s: f64,
-    /// How it ended.
+    /// How the wait ended.
     pub outcome: WaitOutcome,
 }
 
@@ -26,7 +26,7 @@ pub struct PhaseWait {
 pub enum WaitOutcome {
     /// The condition was met.
     Met,
-    /// It was not met within `time_max`; the experiment ended.
+    /// The condition was not met within `time_max`; the experiment ended.
     TimedOut,
     /// The experiment was interrupted.
     Interrupted,

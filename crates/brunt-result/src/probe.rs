@@ -14,7 +14,7 @@ pub struct ProbeRecord {
     pub samples: u64,
     /// Samples that were late by more than a tenth of the interval.
     pub late: u64,
-    /// Samples skipped because the previous one took too long.
+    /// Samples skipped because the previous sample took too long.
     pub missed: u64,
     /// Counters that went backwards; each invalidates one value.
     pub resets: u64,
@@ -30,7 +30,8 @@ pub struct ProbeRecord {
     /// Means over the measured time, by host, then by `probe.metric` or `probe.instance.metric`. Idle disks and
     /// interfaces are omitted.
     pub hosts: BTreeMap<String, BTreeMap<String, f64>>,
-    /// Samples of other hosts, by name. All other counts of this record are of the machine that ran the experiment.
+    /// Samples from other hosts, by host name. All other counts of this record are from the machine that ran the
+    /// experiment.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub elsewhere: BTreeMap<String, HostProbes>,
 }
@@ -44,7 +45,7 @@ pub struct HostProbes {
     pub late: u64,
     /// Samples skipped because the previous one took too long.
     pub missed: u64,
-    /// Samples that the host took and dropped, because too many others waited to be read.
+    /// Samples that the host took and dropped, because too many others were waiting to be read.
     pub dropped: u64,
     /// Counters that went backwards; each invalidates one value.
     pub resets: u64,
@@ -54,13 +55,13 @@ pub struct HostProbes {
     pub cpu_us_per_sample: f64,
     /// The probes' own cost on that host as a share of one CPU.
     pub cpu_share: f64,
-    /// Uncertainty of the times of its samples, in either direction.
+    /// Uncertainty of the samples' times, in either direction.
     pub clock_error_us: Option<f64>,
-    /// Bytes sent to its agent during the run, for any purpose.
+    /// Bytes sent to the host's agent during the run, for any purpose.
     pub sent_bytes: u64,
-    /// Bytes received from it.
+    /// Bytes received from the host's agent during the run.
     pub received_bytes: u64,
-    /// Why its samples end before the run does: it was lost.
+    /// How the host was lost, so that its samples end before the run does.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lost: Option<String>,
 }

@@ -2,8 +2,8 @@
 //! functions found, by role and by part of the storage path. `brunt-profile` measures it; the terminal and the page
 //! show it.
 //!
-//! The rule: samples count time on a processor only, so waiting appears as idle time of the machine, not as samples. A
-//! sample whose function has no name is counted as such, never guessed.
+//! The rule: samples count time on a processor only, so waiting appears as idle time of the machine, not as samples.
+//! A sample whose function has no name is counted as such; its name is never guessed.
 
 use std::collections::BTreeMap;
 
@@ -33,9 +33,9 @@ pub enum CpuPart {
     Storage,
     /// Scheduler, sleeping and waking up: the cost of waiting, not its duration.
     Waiting,
-    /// Named functions that belong to no other part.
+    /// Named functions that belong to no other part of the path.
     Other,
-    /// Functions without a name.
+    /// Functions whose name is unknown.
     Unknown,
 }
 
@@ -52,7 +52,7 @@ impl CpuPart {
         CpuPart::Unknown,
     ];
 
-    /// Its key in `summary.json` and in tables.
+    /// The part's key in `summary.json` and in tables.
     pub fn name(self) -> &'static str {
         match self {
             CpuPart::Copying => "copying",
@@ -66,7 +66,7 @@ impl CpuPart {
         }
     }
 
-    /// Its name for people.
+    /// The part's name for display.
     pub fn title(self) -> &'static str {
         match self {
             CpuPart::Copying => "copying",
@@ -89,23 +89,23 @@ impl CpuPart {
 /// The CPU profile of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunProfile {
-    /// Samples per second of each busy processor.
+    /// Sampling rate per busy processor, in samples per second.
     pub hz: u32,
-    /// Why functions were not sampled, and how to permit it; `null` if they were.
+    /// Why functions were not sampled, and how to permit sampling; `null` if they were sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
-    /// Why functions of the kernel have no names; `null` if they have.
+    /// Why kernel functions have no names; `null` if they have names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_unnamed: Option<String>,
     /// Samples that the kernel lost because its buffer was full.
     pub lost: u64,
-    /// Samples beyond the limits on samples and different stacks, which were not kept.
+    /// Samples that were not kept because they exceeded the limits on samples and distinct stacks.
     pub dropped: u64,
     /// CPU seconds used for reading samples and counters during the run; taking the samples costs more in the kernel.
     pub sampler_cpu_s: f64,
-    /// Before, during and after the faults; without faults, the whole measured time.
+    /// Phases before, during and after the faults; without faults, the whole measured time is one phase.
     pub phases: Vec<PhaseProfile>,
-    /// All call stacks; they are in the table `profiles`.
+    /// All call stacks; stored in the table `profiles`.
     #[serde(skip)]
     pub stacks: Vec<ProfileStack>,
 }
@@ -113,32 +113,32 @@ pub struct RunProfile {
 /// The CPU profile of a phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseProfile {
-    /// Its position relative to the faults; `null` for a run without faults.
+    /// The phase's position relative to the faults; `null` for a run without faults.
     pub kind: Option<PhaseKind>,
     /// Names of the faults in effect.
     pub faults: Vec<String>,
-    /// Its beginning, in seconds from the start of measuring.
+    /// Start of the phase, in seconds from the start of measuring.
     pub start_s: f64,
-    /// Its length.
+    /// Length of the phase, in seconds.
     pub seconds: f64,
     /// CPU time of all processors; `null` if the kernel's counters could not be read.
     pub machine: Option<MachineTimes>,
-    /// Worker, targets, services, kernel threads and other programs.
+    /// Roles: worker, targets, services, kernel threads and other programs.
     pub roles: Vec<RoleProfile>,
 }
 
 /// CPU time of all processors of the machine, in CPU seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineTimes {
-    /// In programs.
+    /// Time in programs.
     pub user_s: f64,
-    /// In the kernel on behalf of programs and kernel threads.
+    /// Time in the kernel on behalf of programs and kernel threads.
     pub system_s: f64,
-    /// In interrupts: hardware interrupts and softirqs, such as the receiving side of the network.
+    /// Time in interrupts: hardware interrupts and softirqs, such as those that receive packets.
     pub interrupt_s: f64,
-    /// Idle, including waits for disks.
+    /// Idle time, including waits for disks.
     pub idle_s: f64,
-    /// Given to other guests by the hypervisor.
+    /// Time that the hypervisor gave to other guests.
     pub stolen_s: f64,
 }
 
@@ -148,13 +148,13 @@ pub struct RoleProfile {
     /// `worker` (the process that runs the experiment), the name of a target or service, `kernel threads` or
     /// `other programs`.
     pub role: String,
-    /// CPU seconds in user mode; `null` for kernel threads and other programs, for which they are not counted.
+    /// CPU seconds in user mode; `null` for kernel threads and other programs, whose times are not counted.
     pub user_s: Option<f64>,
-    /// CPU seconds in the kernel, likewise.
+    /// CPU seconds in the kernel; `null` for kernel threads and other programs.
     pub system_s: Option<f64>,
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
-    /// Of these, samples whose innermost function has no name.
+    /// Samples whose innermost function has no name.
     pub unnamed: u64,
     /// Samples by part of the storage path; parts without samples are absent.
     pub parts: BTreeMap<CpuPart, u64>,
@@ -162,27 +162,27 @@ pub struct RoleProfile {
     pub hottest: Vec<HotFunction>,
 }
 
-/// A function that used CPU time itself, without the functions it called.
+/// A function that used CPU time itself, not counting the functions that it called.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HotFunction {
-    /// Its name.
+    /// Name of the function.
     pub function: String,
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
 }
 
-/// A call stack and how often it was seen.
+/// A call stack and how many samples found it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileStack {
-    /// Index of its phase in [`RunProfile::phases`].
+    /// Index of the stack's phase in [`RunProfile::phases`].
     pub phase: usize,
-    /// Its role.
+    /// Role that the stack belongs to.
     pub role: String,
     /// Functions from the outermost to the innermost, joined by `;`. The first is the program's name.
     pub stack: String,
     /// The part of the storage path.
     pub part: CpuPart,
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
 }
 
@@ -263,7 +263,7 @@ impl PhaseProfile {
         }
     }
 
-    /// Its name for people: `during slow disk`.
+    /// The phase's name for display: `during slow disk`.
     pub fn title(&self) -> String {
         match (self.kind, self.faults.is_empty()) {
             (None, _) => "whole run".into(),
@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Runs add up by function and part; a time that one run lacks is unknown for all.
+    /// Runs add up by function and part; a time that is unknown for one run is unknown for their sum.
     #[test]
     fn runs_add_up() {
         let of = |phase| RunProfile {

@@ -26,7 +26,7 @@ pub enum RequestStatus {
     Os,
     /// The address is outside the device.
     OutOfRange,
-    /// Abandoned after the workload's timeout, or the device's.
+    /// Abandoned after the timeout of the workload or of the device.
     TimedOut,
     /// The device is gone.
     Gone,
@@ -75,25 +75,25 @@ impl RequestStatus {
 /// A single request, recorded if the workload asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRecord {
-    /// The worker that made it.
+    /// The worker that sent the request.
     pub worker: u32,
     /// Position in the worker's sequence.
     pub index: u64,
     /// Kind of operation.
     pub op: OpKind,
-    /// In bytes.
+    /// Offset in bytes.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// When it was due (open loop) or issued (closed loop).
+    /// When the request was due (open loop) or issued (closed loop).
     pub intended: Nanos,
-    /// When its last attempt was submitted to the device; `None` if it never was.
+    /// When the request's last attempt was submitted to the device; `None` if it never was.
     pub sent: Option<Nanos>,
-    /// When its last attempt completed; `None` if it never did.
+    /// When the request's last attempt completed; `None` if it never did.
     pub completed: Option<Nanos>,
     /// Retries.
     pub retries: u32,
-    /// How it ended.
+    /// How the request ended.
     pub status: RequestStatus,
 }
 
@@ -102,12 +102,13 @@ pub struct RequestRecord {
 pub struct OpFigures {
     /// Completed requests.
     pub completed: u64,
-    /// Bytes named by these requests: transferred by reads and writes, deallocated by unmaps, zeroed by write-zeroes.
+    /// Bytes covered by these requests: transferred by reads and writes, deallocated by unmaps, zeroed by
+    /// write-zeroes.
     pub bytes: u64,
     /// Requests of `completed` that completed after the end of measuring: they count for latency, but not for
     /// throughput.
     pub late: u64,
-    /// Bytes of `late`.
+    /// Bytes of the requests in `late`.
     pub late_bytes: u64,
     /// Attempts after the first, over all requests.
     pub retries: u64,
@@ -122,7 +123,7 @@ pub struct OpFigures {
 /// Numbers of requests by status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// In the order of [`RequestStatus::ALL`].
+    /// Numbers in the order of [`RequestStatus::ALL`].
     pub by_status: [u64; RequestStatus::ALL.len()],
 }
 
@@ -157,8 +158,8 @@ pub struct Figures {
     pub counts: Counts,
     /// Cost of measuring, over all workers.
     pub cost: Cost,
-    /// Total time that requests were in flight, in nanoseconds, including those not yet completed. Divided by the time,
-    /// it is the mean number in flight.
+    /// Total time that requests were in flight, in nanoseconds, including those not yet completed. Divided by the
+    /// elapsed time, it is the mean number in flight.
     pub in_flight_nanos: u64,
 }
 
@@ -170,7 +171,7 @@ fn each_kind_once<'de, D: Deserializer<'de>>(
     impl<'de> serde::de::Visitor<'de> for Each {
         type Value = Vec<(OpKind, OpFigures)>;
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("figures of different kinds of operations")
+            f.write_str("figures for different kinds of operations")
         }
         fn visit_seq<A: serde::de::SeqAccess<'de>>(
             self,
@@ -222,7 +223,7 @@ impl Figures {
     /// half a megabyte for each kind.
     ///
     /// # Panics
-    /// If a kind occurs twice.
+    /// `kinds` contains a kind twice.
     pub fn of_kinds(kinds: &[OpKind]) -> Figures {
         let mut figures = Figures::default();
         for kind in kinds {
@@ -268,7 +269,7 @@ impl Figures {
     /// The figures of the kind at this index, from 0.
     ///
     /// # Panics
-    /// If there are fewer kinds.
+    /// There are fewer kinds than that.
     #[inline]
     pub fn at(&mut self, slot: usize) -> &mut OpFigures {
         &mut self.ops[slot].1
@@ -301,7 +302,7 @@ impl Figures {
         self.sum(|op| op.completed)
     }
 
-    /// Bytes that these requests transferred, without those that an unmap names.
+    /// Bytes that these requests transferred, excluding those that an unmap covers.
     pub fn bytes(&self) -> u64 {
         self.sum_moved(|op| op.bytes)
     }
@@ -316,8 +317,8 @@ impl Figures {
         self.sum(|op| op.late)
     }
 
-    /// The kinds that determine a run's rate and response times: all but flushes, which have their own row, unless the
-    /// load makes only flushes.
+    /// The kinds that determine a run's rate and response times: all but flushes, which have their own row. If the load
+    /// makes only flushes, they count.
     fn headline(&self) -> impl Iterator<Item = &OpFigures> {
         let only_flushes = self.ops.iter().all(|(kind, _)| *kind == OpKind::Flush);
         let ops = self.ops.iter();
@@ -340,7 +341,7 @@ impl Figures {
         self.bytes() - self.late_bytes()
     }
 
-    /// Bytes that [`Figures::late`] transferred.
+    /// Bytes transferred by the requests in [`Figures::late`].
     pub fn late_bytes(&self) -> u64 {
         self.sum_moved(|op| op.late_bytes)
     }
@@ -395,19 +396,19 @@ impl Interval {
     }
 }
 
-/// Why a worker or a run stopped.
+/// Why a worker or a run ended.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Stopped {
-    /// It reached its limit of requests, bytes or time.
+    /// The limit of requests, bytes or time was reached.
     Done,
     /// Throughput reached steady state.
     Steady,
-    /// Throughput did not reach steady state within the maximum rounds.
+    /// Throughput did not reach steady state within the maximum number of rounds.
     NotSteady,
-    /// It was interrupted; the results cover the time until then.
+    /// The run was interrupted; the results cover the time until then.
     Interrupted,
     /// The device is gone.
     DeviceGone,
@@ -417,7 +418,7 @@ pub enum Stopped {
 }
 
 impl Stopped {
-    /// Whether it ran as intended.
+    /// Whether the run took place as planned.
     pub fn is_complete(self) -> bool {
         !matches!(
             self,
@@ -433,9 +434,9 @@ pub struct FirstError {
     pub status: RequestStatus,
     /// Kind of operation.
     pub op: OpKind,
-    /// In bytes.
+    /// Offset in bytes.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
     /// The device's error, or what is wrong with its data.
     pub text: String,
@@ -471,12 +472,12 @@ pub struct Outcome {
     pub requests_per_second: f64,
     /// Bytes per second: the sum of the workers' rates.
     pub bytes_per_second: f64,
-    /// Why it ended.
+    /// Why the run ended.
     pub stopped: Stopped,
     /// First error.
     pub first_error: Option<FirstError>,
-    /// When the earliest worker began, on time or late, whether or not a request was due then; [`Nanos::MAX`] if none
-    /// did or if unknown.
+    /// When the earliest worker began, on time or late, whether or not a request was due then; [`Nanos::MAX`] if no
+    /// worker began or if that is unknown.
     pub began: Nanos,
     /// Total time that workers waited because their figures were not collected fast enough.
     pub recording_wait: Duration,
@@ -486,8 +487,8 @@ pub struct Outcome {
     /// Results of verification; `None` for a load that does not verify.
     #[serde(default)]
     pub verified: Option<Verified>,
-    /// The work done while all of several workers were active. Set only by the code that collects the
-    /// workers' outcomes.
+    /// The work done while all of several workers were active; set only by the code that collects the workers'
+    /// outcomes.
     #[serde(skip)]
     pub common: Option<CommonTime>,
 }
@@ -511,7 +512,7 @@ impl Outcome {
         }
     }
 
-    /// Whether it ran as intended.
+    /// Whether the run took place as planned.
     pub fn is_complete(&self) -> bool {
         self.stopped.is_complete()
     }
@@ -535,8 +536,8 @@ impl Outcome {
         }
     }
 
-    /// Replaces the rates by totals over the whole time, because rates of parts measured at different
-    /// times don't add up.
+    /// Replaces the rates with totals over the whole time, because rates of parts measured at different times don't
+    /// add up.
     pub fn rate_over_all_of_the_time(&mut self) {
         let seconds = self.end.since(self.start).as_secs_f64();
         let rate = |count: u64| {

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::latencies::Latencies;
 
-/// Maximum drift of a true replay, as a share of its length.
+/// Largest drift of a true replay, as a share of its length.
 pub const DRIFT_TRUE_MAX: f64 = 0.001;
 /// A replay that drifts by more than this share of its length is not a replay.
 pub const DRIFT_DEGRADED_MAX: f64 = 0.05;
-/// Maximum 99th percentile of issue errors of a true replay, in microseconds.
+/// Largest 99th percentile of issue errors of a true replay, in microseconds.
 pub const ISSUE_ERROR_TRUE_MAX_US: f64 = 1_000.0;
 /// If the 99th percentile of issue errors exceeds this, in microseconds, the result is not a replay.
 pub const ISSUE_ERROR_DEGRADED_MAX_US: f64 = 100_000.0;
@@ -26,19 +26,19 @@ pub const LATE_AFTER_US: f64 = 100.0;
 /// Gaps between requests that differ by at most this count as equal in `ks_beyond_slack`.
 pub const GAP_SLACK_US: f64 = 50.0;
 
-/// Whether the measured load is that of the trace.
+/// Whether the measured load is that in the trace.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplayVerdict {
-    /// The same operations, addresses and sizes were sent. At the trace's times: the drift is at most 0.1 % (or 1 ms)
+    /// The same operations, addresses and sizes were sent at the trace's times: the drift is at most 0.1 % (or 1 ms)
     /// and the 99th percentile of issue errors at most 1 ms.
     True,
-    /// It missed a criterion of a true replay, but the drift is at most 5 %, the 99th percentile of issue errors at
+    /// A criterion for a true replay was missed, but the drift is at most 5 %, the 99th percentile of issue errors at
     /// most 100 ms, and at most 1 % of the requests were dropped or failed.
     Degraded,
-    /// It missed those limits too.
+    /// The limits for a degraded replay were missed, too.
     NotAReplay,
 }
 
@@ -58,16 +58,16 @@ impl ReplayVerdict {
 pub struct ReplayFidelity {
     /// The verdict.
     pub verdict: ReplayVerdict,
-    /// Reasons why it is not true.
+    /// Reasons why the replay is not a true one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
     /// When requests were due: `trace`, `depth` or `dependency`.
     pub timing: String,
     /// Speed relative to the trace.
     pub speed: f64,
-    /// Requests of the trace that were to be sent: `sent` and all of `unsent`.
+    /// Requests of the trace that should have been sent: `sent` and all of `unsent`.
     pub planned: u64,
-    /// Requests of the trace that were sent. A split request counts once, with its last piece.
+    /// Requests of the trace that were sent. A split request counts once, when its last piece is sent.
     pub sent: u64,
     /// Requests of the trace that were not sent, by reason.
     #[serde(default)]
@@ -76,51 +76,51 @@ pub struct ReplayFidelity {
     /// `rows`.
     #[serde(default)]
     pub pieces: u64,
-    /// Those that succeeded.
+    /// Requests that succeeded, counting each piece of split ones.
     pub completed: u64,
     /// Order-independent hashes of operation, address and size of the requests.
     pub digests: ReplayDigests,
-    /// From when a request was due to when it was sent.
+    /// Time from when a request was due to when it was sent.
     pub issue_error: Option<Latencies>,
-    /// By how much the last request was late against the first, as a share of the time between them.
+    /// How late the last request was relative to the first, as a share of the time between them.
     pub drift: Option<f64>,
-    /// The same in microseconds, which is more meaningful for a short trace.
+    /// How late the last request was relative to the first, in microseconds: more meaningful for a short trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift_us: Option<f64>,
     /// Requests sent late, by cause.
     pub late: LateRequests,
-    /// Requests that were sent after one that comes later in the trace.
+    /// Requests that were sent after one that follows them in the trace.
     pub reordered: u64,
-    /// Of these, requests that touch the same blocks, where one of the two changes data.
+    /// Requests among `reordered` that touch the same blocks as the other one, if one of the two changes data.
     pub reordered_overlapping: u64,
-    /// Requests that were due while one on the same blocks was in flight and one of the two changes data.
+    /// Requests that became due while another one on the same blocks was in flight, if one of the two changes data.
     pub conflicts: ReplayConflicts,
-    /// The times between requests, as sent and as due.
+    /// Difference between the times between requests as sent and as due.
     pub gaps: Option<GapDistance>,
-    /// Writes and unmaps that the trace has with FUA (forced to stable storage).
+    /// Writes and unmaps with FUA in the trace (forced to stable storage).
     #[serde(default)]
     pub forced: ForcedWrites,
-    /// The same by device of the trace, if there are several: the first 15 and all others together.
+    /// Figures for each device in the trace, if there are several: the first 15, and all others together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceFidelity>,
-    /// Rows that were left out, repaired or moved, by reason.
+    /// Rows of the trace that were left out, repaired or moved, by reason.
     pub rows: BTreeMap<String, u64>,
-    /// How it went over time.
+    /// The course of the replay over time.
     pub over_time: Vec<ReplayMoment>,
 }
 
-/// Requests of the trace that were not sent, by why; each has one. One that was sent in pieces counts where its last piece
-/// does.
+/// Requests of the trace that were not sent, by reason; each has exactly one. A request that was split into pieces
+/// counts by its last piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnsentRequests {
-    /// Dropped because of one in flight on the same blocks (`conflicts = "drop"`).
+    /// Dropped because another request on the same blocks was in flight (`conflicts = "drop"`).
     pub dropped: u64,
-    /// Due before the end of the run, but not sent in the time that `drain` gives late requests, or because no device
-    /// was left.
+    /// Due before the end of the run, but not sent, because the time that `drain` gives late requests was over or no
+    /// device was left.
     pub skipped: u64,
-    /// Given to a device that did not accept them before the end.
+    /// Submitted to a device that did not accept them before the end.
     pub not_taken: u64,
-    /// The run ended before they were due.
+    /// Not due before the end of the run.
     pub after_end: u64,
 }
 
@@ -136,65 +136,65 @@ impl UnsentRequests {
     }
 }
 
-/// Requests that have to be on stable storage before they complete, in the pieces that were sent.
+/// Requests that have to be on stable storage before they complete, counting each piece of split ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ForcedWrites {
-    /// That were to be sent with FUA.
+    /// Requests that should have been sent with FUA.
     pub planned: u64,
-    /// That were.
+    /// Requests that were sent with FUA.
     pub sent: u64,
 }
 
 /// How faithful the replay of one device of the trace was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceFidelity {
-    /// Its name in the trace; `null` for all others.
+    /// The device's name in the trace; `null` for all others.
     pub device: Option<String>,
-    /// The target that it was replayed on, if several targets have their own devices.
+    /// The target on which this device was replayed, if several targets have their own devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Requests of the trace that were to be sent: `sent` and all of `unsent`.
+    /// Requests of the trace that should have been sent: `sent` and all of `unsent`.
     pub planned: u64,
     /// Requests that were sent.
     pub sent: u64,
     /// Requests that were not sent, by reason.
     #[serde(default)]
     pub unsent: UnsentRequests,
-    /// Requests that succeeded, counting the pieces of split ones.
+    /// Requests that succeeded, counting each piece of split ones.
     pub completed: u64,
-    /// Requests that were sent over 100 µs late.
+    /// Requests that were sent more than 100 µs late.
     pub late: u64,
-    /// From when a request was due to when it was sent.
+    /// Time from when a request was due to when it was sent.
     pub issue_error: Option<Latencies>,
-    /// Hashes of its requests.
+    /// Hashes of this device's requests.
     pub digests: ReplayDigests,
 }
 
-/// Hashes of operation, address and size of each request with its place in the trace, added up: equal if and only if
-/// (but for chance, 2^-64) the same requests are in both.
+/// Sums of hashes of operation, address, size and position in the trace of each request: equal if and only if (but
+/// for a chance of 2^-64) both contain the same requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayDigests {
     /// Digest of the trace, as read in the pass before the start: the same for every format and mapping of one trace.
     pub trace: String,
-    /// Digest of the requests that were to be sent until the end of the run, at the addresses of the target and split
+    /// Digest of the requests that should have been sent by the end of the run, at the target's addresses and split
     /// into the sizes that it accepts.
     pub planned: String,
-    /// Digest of the requests that were handed to the device.
+    /// Digest of the requests that were submitted to the device.
     pub sent: String,
 }
 
-/// Requests that were sent late, by cause; each has one.
+/// Requests that were sent late, by cause; each has exactly one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LateRequests {
-    /// Ours: the worker was busy or not scheduled.
+    /// Brunt's fault: the worker was busy or not scheduled.
     pub worker: u64,
-    /// Ours: the trace was not read fast enough.
+    /// Brunt's fault: the trace was not read fast enough.
     pub reader: u64,
-    /// The device's: it did not accept the request at once.
+    /// The device's fault: it did not accept the request at once.
     pub device: u64,
-    /// The depth limit: every place in the queue was taken.
+    /// The depth limit: the queue was full.
     pub depth: u64,
-    /// Held back for a request in flight on the same blocks.
+    /// Held back because another request on the same blocks was in flight.
     pub conflict: u64,
 }
 
@@ -205,21 +205,21 @@ impl LateRequests {
     }
 }
 
-/// What was done about requests that conflict with one in flight.
+/// How the replay handled requests that conflict with one in flight.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayConflicts {
     /// `let-through`, `hold-back` or `drop`.
     pub rule: String,
-    /// How many there were.
+    /// Number of these requests.
     pub requests: u64,
 }
 
-/// How far two distributions of gaps are apart.
+/// Difference between two distributions of gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GapDistance {
     /// The Kolmogorov-Smirnov distance: the largest difference between the two cumulative shares.
     pub ks: f64,
-    /// The same with gaps that differ by at most 50 µs counted as equal.
+    /// The Kolmogorov-Smirnov distance if gaps that differ by at most 50 µs count as equal.
     pub ks_beyond_slack: f64,
     /// Distance that two samples of the same distribution do not exceed in 95 of 100 cases.
     pub by_chance: f64,
@@ -228,19 +228,19 @@ pub struct GapDistance {
 /// A part of the replay's time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayMoment {
-    /// Where it begins, in seconds from the start, by when requests were due.
+    /// Start of the part, in seconds from the start, by when requests were due.
     pub start_s: f64,
-    /// Where it ends.
+    /// End of the part.
     pub end_s: f64,
-    /// Requests that were due in it.
+    /// Requests that were due in this part.
     pub requests: u64,
-    /// Mean issue error in microseconds: the drift by then.
+    /// Mean issue error in microseconds: the drift at that time.
     pub issue_error_mean_us: f64,
-    /// The largest.
+    /// Largest issue error in microseconds.
     pub issue_error_max_us: f64,
-    /// Requests in flight that a request found on its arrival, on average.
+    /// Mean number of requests in flight when a request was sent.
     pub depth_mean: f64,
-    /// The same in the trace; `null` where it has no response times.
+    /// Mean number of requests in flight in the trace; `null` if it has no response times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_depth_mean: Option<f64>,
 }

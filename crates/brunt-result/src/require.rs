@@ -19,7 +19,7 @@ use crate::percentile::Percentile;
 use crate::statistics::Estimate;
 use crate::summary::{OpSummary, PointSummary, RunSummary};
 
-/// A threshold for a figure of each point, of one target or workload alone if it names one.
+/// A threshold for a figure of each point, or only of points with the target or workload that it names.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "RequirementEntry", into = "RequirementEntry")]
 pub struct Requirement {
@@ -37,32 +37,32 @@ impl PartialEq for Requirement {
     }
 }
 
-/// A requirement as files have it.
+/// A requirement as written in files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RequirementEntry {
-    /// Figure: iops, bandwidth, mean, any percentile such as p95 or p99.9, max, or failed (the share of requests that didn't
-    /// succeed). Response times count from when a request was due. max and failed have to hold in every run, the others as
-    /// means over runs.
+    /// Figure: iops, bandwidth, mean, any percentile such as p95 or p99.9, max, or failed (the share of requests that
+    /// didn't succeed). Response times count from when a request was due. max and failed have to meet the bound in
+    /// every run, the other figures in their mean over runs.
     figure: String,
-    /// The figure has to be below this: a duration, requests per second, bytes per second or a percentage.
+    /// The figure has to be below this bound: a duration, requests per second, bytes per second or a percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     below: Option<Bound>,
-    /// The figure has to be above this.
+    /// The figure has to be above this bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     above: Option<Bound>,
-    /// Kind of operation, such as read or write; default: all together.
+    /// Kind of operation, such as read or write; default: all kinds together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     op: Option<String>,
-    /// Target that it is required of; default: all.
+    /// Target whose points have to meet the requirement; default: all targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     target: Option<String>,
-    /// Workload that it is required of; default: all.
+    /// Workload whose points have to meet the requirement; default: all workloads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     workload: Option<String>,
 }
 
-/// A number, or a text with a unit.
+/// A number, or text with a unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 struct Bound(String);
@@ -127,7 +127,7 @@ const NAMES: [(&str, Figure); 5] = [
     ("failed", Figure::Failed),
 ];
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RequiredUnit {
@@ -162,7 +162,7 @@ impl Figure {
         matches!(self, Figure::Max | Figure::Failed)
     }
 
-    /// Whether it is counted by kind of operation.
+    /// Whether the figure is counted by kind of operation.
     fn is_of_ops(self) -> bool {
         self != Figure::Failed
     }
@@ -189,7 +189,7 @@ impl Figure {
         }
     }
 
-    /// Whether phases of a run have it.
+    /// Whether the figure is known for phases of a run.
     fn is_of_phases(self) -> bool {
         !matches!(self, Figure::Percentile(percentile) if percentile != Percentile::P99)
     }
@@ -223,7 +223,7 @@ fn per_second(run: &RunSummary, number: u64) -> Option<f64> {
     (run.measured_s > 0.0).then(|| number as f64 / run.measured_s)
 }
 
-/// Share of a run's requests that did not succeed; `None` without any.
+/// Share of a run's requests that did not succeed; `None` without requests.
 pub(crate) fn failed_share(run: &RunSummary) -> Option<f64> {
     let lost: u64 = run.losses.values().sum();
     let all = run.completed() + lost;
@@ -243,16 +243,16 @@ pub enum RequirementError {
     /// The text is not a requirement.
     #[error("write for example 'p99 below 2ms', 'write p99 below 2ms' or 'iops above 10000'")]
     Form,
-    /// There is no figure of that name.
+    /// There is no figure with that name.
     #[error("no figure named '{0}'; available: {known}", known = names())]
     Figure(String),
-    /// Neither bound is given, or both are.
+    /// Neither bound is specified, or both are.
     #[error("a requirement has either below or above")]
     Bounds,
-    /// There is no kind of operation of that name.
+    /// There is no kind of operation with that name.
     #[error("no kind of operation named '{0}'; write for example read or write")]
     Op(String),
-    /// The figure isn't known by kind.
+    /// The figure isn't known for each kind of operation.
     #[error("{0} is known only for all kinds of operations together")]
     FigureOfOp(String),
     /// The figure isn't known before and during faults.
@@ -265,7 +265,7 @@ pub enum RequirementError {
         figure: String,
         /// An example of a valid bound.
         expected: &'static str,
-        /// The given text.
+        /// The text that was given.
         text: String,
     },
 }
@@ -393,7 +393,7 @@ impl FromStr for Requirement {
     }
 }
 
-/// `write p99 below 2ms`, without the target and the workload.
+/// The requirement without its target and workload: `write p99 below 2ms`.
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(op) = &self.entry.op {
@@ -414,7 +414,7 @@ impl fmt::Display for Requirement {
 pub enum RequirementVerdict {
     /// The figure is on the required side.
     Met,
-    /// It is on the other side.
+    /// The figure is on the other side of the bound.
     Missed,
     /// The interval contains the bound, there is only one run, or no run has the figure.
     Undecided,
@@ -431,7 +431,7 @@ impl RequirementVerdict {
     }
 }
 
-/// A requirement and a point that it is about.
+/// A requirement, and a point that it applies to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RequirementOutcome {
     /// What is required, such as `p99 below 2ms`.
@@ -440,8 +440,8 @@ pub struct RequirementOutcome {
     pub label: String,
     /// The bound, in `unit`.
     pub bound: f64,
-    /// Mean over complete runs with its interval, in `unit`; of `max` and `failed` the worst run without an interval. `null`
-    /// if no run has the figure.
+    /// Mean over complete runs with its interval, in `unit`; for `max` and `failed`, the worst run without an
+    /// interval. `null` if no run has the figure.
     pub figure: Option<Estimate>,
     /// Unit of `bound` and `figure`.
     pub unit: RequiredUnit,
@@ -460,14 +460,15 @@ impl Requirement {
         self.entry.workload.as_deref()
     }
 
-    /// The percentile and its upper limit in microseconds, if it requires one of all operations together.
+    /// The percentile and its upper limit in microseconds, if the requirement is for a percentile of all operations
+    /// together.
     pub fn percentile_limit_us(&self) -> Option<(Percentile, f64)> {
         let is_of_all = self.entry.op.is_none() && self.side == Side::Below;
         let percentile = self.percentile().filter(|_| is_of_all)?;
         Some((percentile, self.bound))
     }
 
-    /// The percentile that it is about, if it is about one.
+    /// The percentile that the requirement is for, if any.
     pub fn percentile(&self) -> Option<Percentile> {
         match self.figure {
             Figure::Percentile(percentile) => Some(percentile),
@@ -504,7 +505,7 @@ impl Requirement {
         }
     }
 
-    /// Refuses figures that phases of a run don't have.
+    /// Rejects figures that are not known for phases of a run.
     pub(crate) fn check_for_phases(&self) -> Result<(), RequirementError> {
         match &self.entry.op {
             Some(op) => Err(RequirementError::FigureOfPhase(format!(
@@ -518,7 +519,7 @@ impl Requirement {
         }
     }
 
-    /// The verdict about the same phase of several runs; undecided if one of them lacks the figure.
+    /// The verdict on one phase over several runs; undecided if one of the runs lacks the figure.
     pub(crate) fn verdict_of_phases(&self, phases: &[&PhaseFigures]) -> RequirementVerdict {
         let values = phases.iter().map(|phase| self.figure.of_phase(phase));
         let values: Option<Vec<f64>> = values.collect();

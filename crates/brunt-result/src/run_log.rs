@@ -1,8 +1,9 @@
-//! `runs.jsonl`: the finished runs of an experiment that has not ended, one line per run. Its end writes them to
-//! `summary.json` and removes this file, so that the cost of a run doesn't depend on how many there were before.
+//! `runs.jsonl`: the finished runs of an experiment that has not ended, one line per run. When the experiment ends,
+//! it writes them to `summary.json` and removes this file, so that the cost of a run doesn't depend on how many there
+//! were before.
 //!
-//! The rule: readers of a result get its summary from [`Summary::read`], which adds these runs. A last line without an
-//! end belongs to a run whose record was being written when its program or machine stopped; it is left out.
+//! The rule: readers of a result get its summary from [`Summary::read`], which adds these runs. A last line without a
+//! line break belongs to a run whose record was being written when the program or machine stopped; it is left out.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
@@ -20,7 +21,7 @@ pub const FILE_NAME: &str = "runs.jsonl";
 /// The first line.
 #[derive(Serialize, Deserialize)]
 struct Head {
-    /// Half-width that the experiment aims at, as a share of the mean.
+    /// Half-width that the experiment aims for, as a share of the mean.
     precision: Option<f64>,
 }
 
@@ -30,12 +31,12 @@ struct LoggedRun {
     points: Vec<LoggedPoint>,
 }
 
-/// A point after a run.
+/// A point after a run has ended.
 #[derive(Serialize, Deserialize)]
 struct LoggedPoint {
-    /// Its index in the summary.
+    /// The point's index in the summary.
     index: usize,
-    /// Its figures over all runs so far, without estimates, and that run.
+    /// The point's figures over all runs so far, without estimates, and the run.
     point: PointSummary,
 }
 
@@ -68,10 +69,10 @@ pub struct RunLog {
 
 impl RunLog {
     /// Starts an empty log, whose name is on stable storage after the next [`Summary::write`]. `precision` is the
-    /// half-width that the experiment aims at, as a share of the mean.
+    /// half-width that the experiment aims for, as a share of the mean.
     ///
     /// # Errors
-    /// The folder's file system is full or fails.
+    /// The folder's file system is full or reports an error.
     pub fn create(folder: &Path, precision: Option<f64>) -> io::Result<RunLog> {
         let path = folder.join(FILE_NAME);
         let file = File::create(&path)?;
@@ -83,7 +84,7 @@ impl RunLog {
     /// Adds the last run of these points, which ended together. It is on stable storage when this returns.
     ///
     /// # Errors
-    /// The folder's file system is full or fails.
+    /// The folder's file system is full or reports an error.
     pub fn add(
         &mut self,
         indexes: impl Iterator<Item = usize>,
@@ -99,7 +100,7 @@ impl RunLog {
         let _ = std::fs::remove_file(self.path);
     }
 
-    /// Writes a line by a single call, because readers may read at any time.
+    /// Writes a line with a single call, because readers may read at any time.
     fn append(&mut self, line: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(line).map_err(io::Error::other)?;
         line.push(b'\n');
@@ -108,12 +109,12 @@ impl RunLog {
     }
 }
 
-/// Which runs a folder's results have: differs after every run.
+/// Identifies the runs in a folder's results: differs after every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResultVersion {
     changed: SystemTime,
     bytes: u64,
-    /// Length of the log, if there is one.
+    /// Length of the log, if it exists.
     logged: Option<u64>,
 }
 
@@ -137,9 +138,10 @@ impl Summary {
     /// Reads the summary of a result, with the runs so far if the experiment hasn't ended, or was killed.
     ///
     /// # Errors
-    /// There is none, it has another format, or a file is damaged; the error names the file.
+    /// There is no summary, it has another format, or a file is damaged; the error names the file.
     pub fn read(folder: &Path) -> Result<Summary, SummaryError> {
-        // The log is removed once the summary has all runs: in the other order, they could be missing from both.
+        // Read the log first. It is removed once the summary has all runs, so if the summary were read first, the
+        // runs could be missing from both.
         let log = read_log(folder)?;
         let mut summary = Summary::read_file(folder)?;
         if let Some(log) = log.filter(|_| !summary.complete) {
@@ -152,7 +154,7 @@ impl Summary {
     }
 }
 
-/// The log's text; `None` if there is none.
+/// The log's text; `None` if there is no log.
 fn read_log(folder: &Path) -> Result<Option<Vec<u8>>, SummaryError> {
     let path = folder.join(FILE_NAME);
     match std::fs::read(&path) {
@@ -187,7 +189,7 @@ fn add_logged(summary: &mut Summary, log: &[u8]) -> Result<(), SummaryMistake> {
     for (number, line) in lines {
         let run: LoggedRun = match serde_json::from_slice(line) {
             Ok(run) => run,
-            // After a power loss, its end may have been written without its beginning.
+            // After a power loss, the end of the line may have been written without its beginning.
             Err(_) if number == last && line.contains(&0) => break,
             Err(error) => return Err(damaged(number)(error)),
         };
@@ -208,7 +210,7 @@ fn add_logged(summary: &mut Summary, log: &[u8]) -> Result<(), SummaryMistake> {
     Ok(())
 }
 
-/// Adds a logged run to its point, unless the point has it. Returns whether it was added.
+/// Adds a logged run to its point, unless the point already has it. Returns whether it was added.
 fn add_run(known: &mut PointSummary, logged: PointSummary) -> bool {
     let has = |order| known.runs.iter().any(|run| run.order == order);
     if logged.runs.iter().all(|run| has(run.order)) {
@@ -226,7 +228,7 @@ mod tests {
     use crate::summary::RunSummary;
     use crate::summary::tests::{empty, op, point, run};
 
-    /// The `order`th run of an experiment: its rate depends on it.
+    /// The `order`th run of an experiment; `order` determines its rate.
     fn made(order: u32) -> RunSummary {
         let completed = u64::from(1000 + order % 3);
         RunSummary {
@@ -272,7 +274,7 @@ mod tests {
         }
     }
 
-    /// However much of the last line was written, the runs before it are read, and nothing else.
+    /// However much of the last line was written, exactly the runs before it are read.
     #[test]
     fn a_torn_last_line_is_left_out() {
         let folder = tempfile::tempdir().unwrap();
@@ -296,7 +298,7 @@ mod tests {
                 "cut at {end}"
             );
         }
-        // After a power loss, its blocks may have been allocated but not written.
+        // After a power loss, the line's blocks may have been allocated but not written.
         let zeros = [&whole[..last], &vec![0; whole.len() - last]].concat();
         std::fs::write(&path, zeros).unwrap();
         assert_eq!(Summary::read(folder.path()).unwrap(), before);
@@ -312,8 +314,8 @@ mod tests {
         }
     }
 
-    /// A program that ended between writing the summary and removing the log leaves both; a version before the log left
-    /// only the summary.
+    /// A program that ended between writing the summary and removing the log leaves both; a version of Brunt without
+    /// a log left only the summary.
     #[test]
     fn runs_that_the_summary_has_are_not_added_again() {
         let folder = tempfile::tempdir().unwrap();

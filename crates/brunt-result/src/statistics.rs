@@ -1,5 +1,5 @@
 //! Statistics over runs. The sample is the run, never the second or the request, because the seconds of a run are not
-//! independent. `brunt run` uses the confidence intervals, `brunt compare` the verdicts.
+//! independent of each other. `brunt run` uses the confidence intervals, `brunt compare` the verdicts.
 //!
 //! The rule: with fewer than [`RUNS_MIN`] runs per side there is no verdict, whatever the figures; `verdict` has
 //! the other rules.
@@ -32,7 +32,7 @@ pub const NOISY: f64 = 0.25;
 pub const RESAMPLES: usize = 10_000;
 /// Probability of any false verdict among all metrics of a comparison.
 pub const ALPHA: f64 = 0.05;
-/// Approximate maximum number of runs that is ever advised.
+/// Approximate maximum number of runs that is advised.
 const RUNS_WANTED_MAX: usize = 1 << 16;
 /// Up to this many runs on both sides together, Mann-Whitney p-values are exact if there are no ties.
 const EXACT_RUNS_MAX: usize = 40;
@@ -44,14 +44,14 @@ pub struct Estimate {
     pub mean: f64,
     /// Lower end of the interval; `null` for a single run.
     pub low: Option<f64>,
-    /// Upper end of the interval.
+    /// Upper end of the interval; `null` for a single run.
     pub high: Option<f64>,
-    /// Number of runs.
+    /// Number of runs in the mean.
     pub runs: usize,
 }
 
 impl Estimate {
-    /// From one figure per run; `None` without any.
+    /// Computes the estimate from one figure per run; `None` without any.
     pub fn of(runs: &[f64]) -> Option<Estimate> {
         if runs.is_empty() {
             return None;
@@ -75,8 +75,8 @@ impl Estimate {
         (self.mean != 0.0).then(|| half / self.mean.abs())
     }
 
-    /// Approximate number of runs needed until the half-width is this share of the mean, if further runs vary as these
-    /// do; `None` for a single run or a mean of zero.
+    /// Approximate number of runs needed until the half-width is this share of the mean, if further runs vary like
+    /// these; `None` for a single run or a mean of zero.
     pub fn runs_wanted(&self, share: f64) -> Option<usize> {
         let half = self.relative_half_width()?;
         let deviation =
@@ -107,17 +107,17 @@ impl Estimate {
 pub struct Ratio {
     /// Mean of `b` over mean of `a`.
     pub ratio: f64,
-    /// Lower end.
+    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end of the interval.
+    /// Upper end of the interval of the ratio.
     pub high: f64,
 }
 
 impl Ratio {
-    /// From one positive figure per run; `None` with fewer than two per side, or if a figure is not above zero. Runs
-    /// are resampled with replacement [`RESAMPLES`] times, from a seed. The percentiles are those of the expanded
-    /// interval (Hesterberg, What teachers should know about the bootstrap, 2015, section 4.6), because the plain ones
-    /// are too narrow for few runs.
+    /// Computes the ratio from one positive figure per run; `None` with fewer than two per side, or if a figure is
+    /// not above zero. Runs are resampled with replacement [`RESAMPLES`] times, from a seed. The percentiles are
+    /// those of the expanded interval (Hesterberg, What teachers should know about the bootstrap, 2015, section 4.6),
+    /// because the plain ones are too narrow for few runs.
     pub fn of(a: &[f64], b: &[f64], seed: u64) -> Option<Ratio> {
         let positive =
             |runs: &[f64]| runs.len() >= 2 && runs.iter().all(|run| *run > 0.0 && run.is_finite());
@@ -144,9 +144,9 @@ impl Ratio {
 /// Welch's test of two means.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Welch {
-    /// Mean of `b` less mean of `a`.
+    /// Mean of `b` minus mean of `a`.
     pub difference: f64,
-    /// Lower end of its 95 % interval.
+    /// Lower end of the difference's 95 % interval.
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
@@ -154,7 +154,7 @@ pub struct Welch {
     pub t: f64,
     /// Degrees of freedom (Welch, Satterthwaite).
     pub freedom: f64,
-    /// Two-sided.
+    /// Two-sided p-value.
     pub p: f64,
     /// Effect size: difference in pooled standard deviations, corrected for few runs (Hedges' g).
     pub hedges_g: f64,
@@ -171,7 +171,7 @@ impl Welch {
         let difference = mean(b) - mean(a);
         let error = (error_a + error_b).sqrt();
         if error == 0.0 {
-            // No spread at all: the figures are either identical or certainly different.
+            // There is no spread at all: the figures are either identical or certainly different.
             let (t, p) = if difference == 0.0 {
                 (0.0, 1.0)
             } else {
@@ -209,15 +209,15 @@ impl Welch {
     }
 }
 
-/// The test of Mann and Whitney: no assumption about the law of the figures.
+/// The Mann-Whitney test, which makes no assumption about the distribution of the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MannWhitney {
-    /// Pairs in which `b` is larger; ties count half.
+    /// Pairs in which `b` is larger; ties count as half.
     pub u: f64,
-    /// Two-sided; counted out for few runs without ties, otherwise by the normal approximation with
-    /// correction for ties and continuity.
+    /// Two-sided p-value; exact for few runs without ties, otherwise by the normal approximation with corrections for
+    /// ties and continuity.
     pub p: f64,
-    /// Effect size: the chance that a run of `b` is larger than one of `a`, 0 to 1.
+    /// Effect size: the probability that a run of `b` is larger than one of `a`, 0 to 1.
     pub superiority: f64,
     /// The median of all differences `b - a` (Hodges, Lehmann).
     pub shift: f64,
@@ -268,15 +268,15 @@ impl MannWhitney {
     }
 }
 
-/// Counts the orders of two samples whose statistic is at least as extreme as `u`.
+/// Counts the orderings of two samples whose statistic is at least as extreme as `u`.
 fn exact_p(count_a: usize, count_b: usize, u: f64) -> f64 {
     let pairs = count_a * count_b;
-    // ways[j][u]: orders of i runs of a and j of b with statistic u, built up run by run of a.
+    // ways[j][u]: orderings of i runs of a and j of b with statistic u, built up run by run of a.
     let mut ways = vec![vec![0.0f64; pairs + 1]; count_b + 1];
     ways.iter_mut().for_each(|row| row[0] = 1.0);
     for i in 1..=count_a {
         for j in 1..=count_b {
-            // The largest is either one of b (it beats i of a) or one of a.
+            // The largest is either one of b (it exceeds i of a) or one of a.
             let (before, from) = ways.split_at_mut(j);
             for u in (0..=i * j).rev() {
                 let last_b = if u >= i { before[j - 1][u - i] } else { 0.0 };
@@ -301,8 +301,8 @@ fn approximate_p(count_a: f64, count_b: f64, u: f64, ties: f64) -> f64 {
     (2.0 * normal.cdf(-far.max(0.0) / variance.sqrt())).min(1.0)
 }
 
-/// The order in which to run `points`, each `repetitions` times: every round has every point once, shuffled separately,
-/// so that drift of the machine affects all points equally. Returns pairs of point and repetition.
+/// The order in which to run `points`, each `repetitions` times: every round has every point once and is shuffled
+/// separately, so that drift of the machine affects all points equally. Returns pairs of point and repetition.
 pub fn interleaved(points: usize, repetitions: usize, seed: u64) -> Vec<(usize, usize)> {
     let mut random = Random::new(seed);
     let mut order = Vec::with_capacity(points * repetitions);
@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(both[1].p_holm, both[1].effect.map(|effect| effect.p));
     }
 
-    /// The advised number of runs gives the requested width, and one run less does not.
+    /// The advised number of runs gives the requested width, and one run fewer does not.
     #[test]
     fn runs_that_are_wanted() {
         let wide = Estimate::of(&[100.0, 140.0, 60.0, 120.0]).unwrap();
@@ -469,8 +469,8 @@ mod tests {
         assert!(wrong <= 6, "{wrong} of 40 families");
     }
 
-    /// A change is called the same if it is shown to be within the margin, even if the change itself is shown; a change
-    /// that may be larger is inconclusive; and each verdict states the detectable change.
+    /// A change is called the same if it is shown to be within the margin, even if the change itself is shown, too; a
+    /// change that may be larger is inconclusive; and each verdict states the detectable change.
     #[test]
     fn the_same_within_a_margin() {
         let check = |b: &[f64], margin: f64, expected: Verdict| {
@@ -527,7 +527,8 @@ mod tests {
         assert!((paired.effect.unwrap().value - 1.1).abs() < 0.02);
     }
 
-    /// A figure that expresses the same fact as another costs the others no power, and is corrected like that one.
+    /// A figure that expresses the same fact as another does not reduce the power of the rest, and is corrected by
+    /// the same factor as that other figure.
     #[test]
     fn one_figure_is_counted_once() {
         let (a, b) = (

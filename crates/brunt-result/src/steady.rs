@@ -1,7 +1,7 @@
-//! The steady state of a run: the criteria, and how its rounds met them. Loads apply the criteria to end a run; reports
-//! show the rounds. The default is the criterion for throughput from SNIA's Solid State Storage Performance Test
-//! Specification: over a window of five rounds, the values range within 20 % of their mean, and the slope of the
-//! least-squares line accounts for at most 10 % of it. Others are those of fio (`steadystate`).
+//! The steady state of a run: the criteria, and how its rounds met them. Loads apply the criteria to end a run;
+//! reports show the rounds. The default is the criterion for throughput in SNIA's Solid State Storage Performance
+//! Test Specification: over a window of five rounds, the values range within 20 % of their mean, and the slope of the
+//! least-squares line accounts for at most 10 % of it. The others are those of fio (`steadystate`).
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use brunt_core::units::{counted, format_duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Number of rounds that a result keeps; a window has at most this many.
+/// Maximum number of rounds kept in a result, and in a window.
 pub const ROUNDS_KEPT: usize = 3600;
 
 /// What has to be steady.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SteadyFigure {
-    /// Requests of a round.
+    /// Requests in a round.
     #[default]
     Requests,
-    /// Bytes of a round.
+    /// Bytes in a round.
     Bytes,
     /// Mean service time of a round's requests.
     ServiceTime,
@@ -61,19 +61,19 @@ impl Default for SteadyRule {
     }
 }
 
-/// A criterion applied to the rounds of a window. Both numbers are shares of their mean.
+/// A criterion applied to the rounds of a window. Both numbers are shares of the rounds' mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteadyCriterion {
-    /// What it limits.
+    /// What the criterion limits.
     pub what: &'static str,
-    /// Its value over the window.
+    /// The criterion's value over the window.
     pub share: f64,
-    /// The maximum.
+    /// Maximum value that meets the criterion.
     pub limit: f64,
 }
 
 impl SteadyCriterion {
-    /// Whether the window meets it.
+    /// Whether the window meets the criterion.
     pub fn is_met(&self) -> bool {
         self.share <= self.limit
     }
@@ -91,14 +91,14 @@ impl fmt::Display for SteadyCriterion {
 /// The least-squares line through the rounds of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteadyLine {
-    /// Mean of the rounds, which the line has in the middle.
+    /// Mean of the rounds, which is the line's value in the middle.
     pub mean: f64,
     /// Rise per round.
     pub slope: f64,
 }
 
 impl SteadyLine {
-    /// Fits a line; `None` for no rounds, and if their mean is not positive, because criteria are shares of it.
+    /// Fits a line; `None` for no rounds, or if their mean is not positive, because criteria are shares of it.
     pub fn of(values: &[f64]) -> Option<SteadyLine> {
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;
@@ -147,7 +147,7 @@ impl SteadyRule {
     }
 }
 
-/// The rounds of a run that was to end in a steady state.
+/// The rounds of a run that should end in a steady state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SteadyRounds {
     /// Length of a round in seconds.
@@ -156,8 +156,8 @@ pub struct SteadyRounds {
     pub rule: SteadyRule,
     /// Number of complete rounds.
     pub count: u32,
-    /// Figure of each round, in order, of at most the last 3600: requests or bytes per second, or the mean service time in
-    /// microseconds.
+    /// Figure of each round, in order, for at most the last 3600 rounds: requests or bytes per second, or the mean
+    /// service time in microseconds.
     pub values: Vec<f64>,
 }
 
@@ -167,7 +167,7 @@ impl SteadyRounds {
         &self.values[self.values.len().saturating_sub(self.rule.window)..]
     }
 
-    /// What the last window says about each criterion; `None` if there was no full window.
+    /// The result of each criterion for the last window; `None` if there was no full window.
     pub fn criteria(&self) -> Option<Vec<SteadyCriterion>> {
         self.rule.criteria(self.window())
     }
@@ -191,7 +191,7 @@ impl fmt::Display for SteadyRounds {
 mod tests {
     use super::*;
 
-    /// The window is the end of the run, and its criteria are shares of its mean.
+    /// The window is at the end of the run, and its criteria are shares of its mean.
     #[test]
     fn the_last_window_is_described() {
         let rounds = |values: &[f64]| SteadyRounds {

@@ -13,17 +13,17 @@ pub struct StickyCost {
     pub faults: Vec<String>,
     /// Label of the normal point.
     pub normal: String,
-    /// Rounds in which both have a complete run.
+    /// Rounds in which both points have a complete run.
     pub rounds: usize,
     /// Requests per second of the normal point.
     pub baseline: Option<Estimate>,
-    /// Share of that rate that is lost; negative if the rate is higher.
+    /// Share of the normal point's rate that is lost; negative if the rate is higher under the faults.
     pub drop: Option<Estimate>,
-    /// Requests per second that are lost.
+    /// Requests per second that are lost under the faults.
     pub lost_requests_per_second: Option<Estimate>,
-    /// Ratio of the mean response times.
+    /// Mean response time under the faults as a multiple of that at the normal point.
     pub response_mean_factor: Option<Estimate>,
-    /// Ratio of the 99th percentiles.
+    /// 99th percentile of the response time under the faults as a multiple of that at the normal point.
     pub response_p99_factor: Option<Estimate>,
     /// Share of requests that failed at the normal point.
     pub failed_share_before: Option<Estimate>,

@@ -1,5 +1,5 @@
-//! `summary.json`: the small result file for people and scripts. Written without runs before the first one, and with all
-//! of them at the end; in between, [`crate::run_log`] keeps them.
+//! `summary.json`: the small result file for people and scripts. It is written without runs before the first one, and
+//! with all of them at the end; in between, [`crate::run_log`] keeps them.
 //!
 //! Keys end with their unit. Percentiles of a point come from the merged histograms of its runs; confidence intervals
 //! come from one value per run.
@@ -49,13 +49,13 @@ pub struct Summary {
     pub brunt: String,
     /// Whether all runs were completed.
     pub complete: bool,
-    /// Why the experiment stopped early, if it did.
+    /// Why the experiment ended early, if it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trouble: Option<String>,
-    /// Given by `brunt run --label`, such as a commit. `brunt history` names results after it.
+    /// Label given with `brunt run --label`, such as a commit. `brunt history` names results after it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub label: Option<String>,
-    /// If its runs took turns with those of other experiments: which, and its place among them.
+    /// If its runs took turns with those of other experiments: which experiments, and its place among them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interleaved: Option<InterleavedWith>,
     /// The experiment as run; the same `seed` reproduces the same requests in the same order.
@@ -92,8 +92,8 @@ pub struct PointSummary {
     pub axes: BTreeMap<String, String>,
     /// Caveats about the figures, such as "through the page cache".
     pub notes: Vec<String>,
-    /// Engine that issued the requests, and why it was chosen; `null` if no load used one, if hosts had different ones,
-    /// and in results written before it was recorded.
+    /// Engine that issued the requests, and why it was chosen; `null` if no load used one, if hosts used different
+    /// ones, and in results written before it was recorded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<EngineChoice>,
     /// Ring mode of the workers, and why it was chosen.
@@ -110,13 +110,13 @@ pub struct PointSummary {
     pub response_mean_us: Option<Estimate>,
     /// 99th percentile of the response time, over runs.
     pub response_p99_us: Option<Estimate>,
-    /// Response times of all complete runs, merged: from when each request was due, including retries.
+    /// Response times of all complete runs, merged; measured from when each request was due, including retries.
     pub response: Option<Latencies>,
-    /// Percentiles of these response times that the experiment's `percentiles` and `require` name; those with too few requests
+    /// Response time percentiles that the experiment's `percentiles` and `require` name; those with too few requests
     /// are absent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub response_percentiles_us: PercentilesUs,
-    /// Service times of all complete runs, merged: from each request's last submission.
+    /// Service times of all complete runs, merged; measured from each request's last submission.
     pub service: Option<Latencies>,
     /// Rate in bits per second of the slower direction of each lab link that has a rate.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -130,14 +130,14 @@ pub struct PointSummary {
     /// Effect of each intermittent fault, all of its occurrences together, over all complete runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recurring: Vec<RecurringOverRuns>,
-    /// For a point with faults: label of the point without, with the same load on a target that is defined in the same
-    /// way; `null` if there is none.
+    /// For a point with faults: label of the point without faults that has the same load on a target that is defined
+    /// in the same way; `null` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub normal: Option<String>,
     /// Cost of faults that last for whole runs, compared with the point that `normal` names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sticky: Option<StickyCost>,
-    /// Before, during and after the faults, over all complete runs; empty without faults.
+    /// Figures before, during and after the faults, over all complete runs; empty without faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseOverRuns>,
     /// Expected figures over a long time of failures and repairs; `null` without `performability` in the experiment, or if no
@@ -147,26 +147,26 @@ pub struct PointSummary {
     /// Bytes on the lab's links for each byte that the load moved; `null` without a lab.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<TransferEfficiency>,
-    /// Its runs, in chronological order.
+    /// Runs of the point, in chronological order.
     pub runs: Vec<RunSummary>,
 }
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunSummary {
-    /// From 0.
+    /// Repetition of the point, from 0.
     pub repetition: u32,
     /// Position among all runs of the experiment, from 0.
     pub order: u32,
-    /// Of its requests.
+    /// Seed of the run's requests.
     pub seed: u64,
-    /// Why it ended.
+    /// Why the run ended.
     pub stopped: Stopped,
     /// Measured time in seconds.
     pub measured_s: f64,
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_second: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_second: f64,
     /// For a workload with `stop.steady`: the rounds that the criteria were applied to.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -177,17 +177,17 @@ pub struct RunSummary {
     /// Rate search: index of the trial that the figures are from, from 0; otherwise 0.
     #[serde(default)]
     pub trial: u32,
-    /// All kinds of operations together.
+    /// Response times of all kinds of operations together.
     pub response: Option<Latencies>,
-    /// Percentiles of the response time that the experiment's `percentiles` and `require` name; those with too few requests
+    /// Response time percentiles that the experiment's `percentiles` and `require` name; those with too few requests
     /// are absent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub response_percentiles_us: PercentilesUs,
-    /// All kinds of operations together.
+    /// Service times of all kinds of operations together.
     pub service: Option<Latencies>,
-    /// Each kind of operation of the load.
+    /// Figures for each kind of operation of the load.
     pub ops: Vec<OpSummary>,
-    /// Number of requests that did not succeed: errors by kind, hanging, skipped.
+    /// Number of requests that did not succeed, by outcome: errors, unanswered at the end, skipped.
     pub losses: BTreeMap<String, u64>,
     /// First error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -198,8 +198,8 @@ pub struct RunSummary {
     /// For a workload with `verify`: what verification found.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verified: Option<Verified>,
-    /// Engine that issued its requests; `null` as in the point. Hosts with different engines each have theirs in
-    /// `hosts`.
+    /// Engine that issued the run's requests; `null` for the same reasons as in the point. If hosts used different
+    /// engines, each host's is in `hosts`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<IoEngine>,
     /// Influence of the page cache, for phases on a file system.
@@ -208,12 +208,12 @@ pub struct RunSummary {
     /// For the replay of a trace: how faithful it was.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub replay: Option<Box<crate::replay::ReplayFidelity>>,
-    /// Load generator's cost per completed request.
+    /// The load generator's cost per completed request.
     pub cost_per_request: CostPerRequest,
     /// Host counters; `null` if the experiment has no probes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub probes: Option<crate::probe::ProbeRecord>,
-    /// How quiet the machine was during the run; `None` for a run too short to tell.
+    /// How quiet the machine was during the run; `null` for a run too short to tell.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub noise: Option<crate::noise::MachineNoise>,
     /// Where the CPU went; `null` without `[profile]` in the experiment.
@@ -237,20 +237,20 @@ pub struct RunSummary {
     /// Reasons to doubt the figures, such as a saturated link emulator or workers that waited for the recorder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// Problems of its devices that requests do not show, such as repeated connection attempts; by worker.
+    /// Problems of the run's devices that requests do not show, such as repeated connection attempts; by worker.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub troubles: Vec<String>,
-    /// Its hosts, of a workload that ran on others.
+    /// The run's hosts, for a workload that ran on other hosts.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub hosts: Vec<HostFigures>,
-    /// For a run on several hosts that ended at different times: the time that its rates cover. Without it they are the
-    /// sum of each worker's own.
+    /// For a run on several hosts that ended at different times: the time that its rates cover. Without it, the rates
+    /// are the sums of the workers' own rates.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub common: Option<CommonTime>,
     /// Injected faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultSummary>,
-    /// Before, during and after its faults; empty without faults.
+    /// Figures before, during and after the run's faults; empty without faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseFigures>,
 }
@@ -260,32 +260,32 @@ pub struct RunSummary {
 pub struct FaultSummary {
     /// Index in the experiment's `fault` list, from 0.
     pub index: u32,
-    /// Its name.
+    /// Name of the fault.
     pub name: String,
-    /// Its kind.
+    /// Kind of the fault, such as `storage` or `link`.
     pub kind: String,
-    /// Where.
+    /// Name of the target, link or host that the fault affects.
     pub place: String,
-    /// What it does.
+    /// Effect of the fault, in words.
     pub what: String,
-    /// When it was injected.
+    /// When the fault was injected.
     pub start_s: f64,
-    /// When it was proven to be in effect.
+    /// When the fault was proven to be in effect.
     pub shown_s: f64,
-    /// What was seen.
+    /// Evidence that the fault was in effect.
     pub shown_by: String,
-    /// When it was removed.
+    /// When the fault was removed.
     pub end_s: Option<f64>,
-    /// When it was proven to be gone.
+    /// When the fault was proven to be gone.
     pub gone_s: Option<f64>,
-    /// What was seen.
+    /// Evidence that the fault was gone.
     pub gone_by: String,
-    /// Times at which it was absent, because its target was killed and restarted.
+    /// Times at which the fault was absent, because its target was killed and restarted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<GapSummary>,
-    /// Its effect; `null` without a baseline before it; a sticky fault's is in `points[].sticky`.
+    /// Effect of the fault; `null` without a baseline before it. A sticky fault's effect is in `points[].sticky`.
     pub cost: Option<Degradation>,
-    /// Which occurrence of an intermittent fault it is.
+    /// For a fault that is one occurrence of an intermittent fault: which one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub occurrence: Option<FaultOccurrence>,
 }
@@ -295,11 +295,11 @@ pub struct FaultSummary {
 pub struct GapSummary {
     /// When the fault was lost.
     pub from_s: f64,
-    /// When it was injected again.
+    /// When the fault was injected again.
     pub until_s: f64,
-    /// When it was proven to be in effect again.
+    /// When the fault was proven to be in effect again.
     pub shown_s: f64,
-    /// Evidence that it was in effect again.
+    /// Evidence that the fault was in effect again.
     pub shown_by: String,
 }
 
@@ -425,13 +425,13 @@ pub struct OpSummary {
     pub retries: u64,
     /// Attempts that timed out.
     pub timeouts: u64,
-    /// Response time: from when the request was due.
+    /// Response time: from when the request was due to its completion, including retries.
     pub response: Option<Latencies>,
-    /// Percentiles of the response time that the experiment's `percentiles` and `require` name; those with too few requests
+    /// Response time percentiles that the experiment's `percentiles` and `require` name; those with too few requests
     /// are absent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub response_percentiles_us: PercentilesUs,
-    /// Service time: from the last submission.
+    /// Service time: from the last submission to the completion.
     #[serde(default)]
     pub service: Option<Latencies>,
 }
@@ -439,11 +439,11 @@ pub struct OpSummary {
 /// Averages over completed requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostPerRequest {
-    /// CPU time of the workers and of threads that work for them (of the kernel: io-wq, SQPOLL), in nanoseconds; `null`
-    /// if those of the kernel could not be found.
+    /// CPU time of the workers and of threads that work for them (kernel threads: io-wq, SQPOLL), in nanoseconds;
+    /// `null` if the kernel threads could not be found.
     pub cpu_ns: Option<f64>,
-    /// The part of it spent polling for completions instead of sleeping (polling of sockets, and SQPOLL), in
-    /// nanoseconds; `null` in results written before it was recorded.
+    /// The part of the CPU time spent polling for completions instead of sleeping (polling of sockets, and SQPOLL),
+    /// in nanoseconds; `null` in results written before it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polling_ns: Option<f64>,
     /// System calls of the workers' rings.
@@ -495,7 +495,7 @@ impl CostPerRequest {
 }
 
 impl RunSummary {
-    /// Summarizes an outcome.
+    /// Summarizes the outcome of a run.
     pub fn of(
         outcome: &Outcome,
         repetition: u32,
@@ -551,12 +551,12 @@ impl RunSummary {
         }
     }
 
-    /// Whether it ran as intended.
+    /// Whether the run took place as planned.
     pub fn is_complete(&self) -> bool {
         self.stopped.is_complete()
     }
 
-    /// One kind of operation; `None` if the load does not make it.
+    /// Figures for one kind of operation; `None` if the load does not make it.
     pub fn op(&self, kind: OpKind) -> Option<&OpSummary> {
         self.ops.iter().find(|op| op.op == kind)
     }
@@ -570,8 +570,8 @@ impl RunSummary {
         self.sum(|op| op.completed)
     }
 
-    /// Requests per second of one kind: its part of the total rate, so that the kinds add up to the total. Flushes come on top:
-    /// the total has none, unless the load makes only flushes.
+    /// Requests per second for one kind: its part of the total rate, so that the kinds add up to the total. Flushes
+    /// are not part of the total, unless the load makes only flushes.
     pub fn requests_per_second_of(&self, op: &OpSummary) -> f64 {
         let in_time = |op: &OpSummary| op.completed.saturating_sub(op.late);
         let flush = |op: &&OpSummary| op.op == OpKind::Flush;
@@ -584,7 +584,7 @@ impl RunSummary {
         part(self.requests_per_second, in_time(op), headline)
     }
 
-    /// Bytes per second of one kind: its part of the total; zero for a kind that transfers none.
+    /// Bytes per second for one kind: its part of the total; zero for a kind that transfers none.
     pub fn bytes_per_second_of(&self, op: &OpSummary) -> f64 {
         let in_time = |op: &OpSummary| match op.op.moves_bytes() {
             true => op.bytes.saturating_sub(op.late_bytes),
@@ -605,12 +605,12 @@ impl RunSummary {
 }
 
 impl Summary {
-    /// JSON Schema of the file, for programs that read it.
+    /// JSON Schema of `summary.json`, for programs that read it.
     pub fn schema() -> schemars::Schema {
         schemars::schema_for!(Summary)
     }
 
-    /// The effects of faults at all points.
+    /// The effects of faults, over all points.
     pub fn effects(&self) -> impl Iterator<Item = &OverRuns> {
         self.points.iter().flat_map(|point| &point.degradation)
     }
@@ -640,7 +640,7 @@ impl Summary {
     /// Writes the file to `folder` atomically. It is on stable storage when this returns.
     ///
     /// # Errors
-    /// If the folder's file system is full or fails; an earlier file stays untouched.
+    /// The folder's file system is full or reports an error; an earlier file stays untouched.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         let (path, new) = (folder.join(FILE_NAME), folder.join("summary.json.new"));
         let text = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
@@ -648,11 +648,11 @@ impl Summary {
         io::Write::write_all(&mut file, text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&new, &path)?;
-        // The name, too, and that of a run log made before: the log is removed after this.
+        // Syncs the names of this file and of a run log created before: the log is removed after this.
         std::fs::File::open(folder)?.sync_all()
     }
 
-    /// Reads the file alone. An experiment that hasn't ended keeps its runs elsewhere: use [`Summary::read`].
+    /// Reads the file alone. While an experiment is running, its runs are stored elsewhere: use [`Summary::read`].
     pub(crate) fn read_file(folder: &Path) -> Result<Summary, SummaryError> {
         let path = folder.join(FILE_NAME);
         let text = std::fs::read_to_string(&path).map_err(|source| SummaryError {
@@ -669,7 +669,8 @@ impl Summary {
             format: u32,
             brunt: String,
         }
-        // As bytes, like other files of results: each kind of reader has its own copy of all deserializers.
+        // Parse bytes, as for other files of results: the compiler makes another copy of all deserializers for each
+        // kind of reader.
         let text = text.as_bytes();
         let Head { format, brunt } = serde_json::from_slice(text).map_err(SummaryMistake::Json)?;
         if format != FORMAT {
@@ -712,20 +713,20 @@ pub enum SummaryMistake {
     /// The file is not a summary.
     #[error("not a summary: {0}")]
     Json(serde_json::Error),
-    /// A line of the file of finished runs is damaged.
+    /// A line in the file of finished runs is damaged.
     #[error("line {line}: not a run: {source}")]
     LoggedRun {
-        /// From 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The JSON error.
         source: serde_json::Error,
     },
-    /// A finished run is one of a point that the summary doesn't have.
+    /// A finished run belongs to a point that the summary doesn't have.
     #[error("line {line}: a run of point {index}, which {FILE_NAME} does not have")]
     LoggedPoint {
-        /// From 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// Number of the point's run, from 0.
+        /// Index of the run's point, from 0.
         index: usize,
     },
 }
@@ -743,7 +744,7 @@ impl SummaryError {
             ),
             SummaryMistake::LoggedRun { line, .. } | SummaryMistake::LoggedPoint { line, .. } => {
                 format!(
-                    "delete line {line} to read the other runs; the Parquet tables in the folder have all of them"
+                    "delete line {line} to read the other runs; the Parquet tables in the folder have all runs"
                 )
             }
         }

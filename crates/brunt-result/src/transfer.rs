@@ -6,9 +6,10 @@
 //! without idle traffic  = (bytes on links - bytes a second without load * time) / the same
 //! ```
 //!
-//! The rule: a value that was not measured, such as traffic without load, is `None`, never zero; neither is a sum without
-//! one of its parts. A packet counts on each link that it crosses, in both directions, with its Ethernet header, and at
-//! each interface that sends it. Links of a lab and interfaces of other hosts never carry the same packets.
+//! The rule: a value that was not measured, such as traffic without load, is `None`, never zero; a sum that lacks one
+//! of its parts is `None`, too. A packet counts on each link that it crosses, in both directions, with its Ethernet
+//! header, and at each interface that sends it. Links of a lab and interfaces of other hosts never carry the same
+//! packets.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,8 @@ use crate::degradation::PhaseKind;
 use crate::statistics::Estimate;
 use crate::summary::RunSummary;
 
-/// Bytes that a lab's links and other hosts' interfaces carried while a run was measured, compared with the bytes its load transferred.
+/// Bytes that a lab's links and other hosts' interfaces carried while a run was measured, and the bytes that its load
+/// transferred.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunTransfer {
     /// Measured time in seconds, from the start of the earliest worker to the end of the last one.
@@ -31,10 +33,10 @@ pub struct RunTransfer {
     /// Bytes of the `interfaces` of other hosts in this time, by `HOST:INTERFACE`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub interfaces: BTreeMap<String, InterfaceTraffic>,
-    /// Interfaces whose bytes are unknown, and why. With any, the run has no ratio.
+    /// Interfaces whose bytes are unknown, and why. If there are any, the run has no ratio.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unknown: BTreeMap<String, UnknownTraffic>,
-    /// The same for the parts that faults cut the run into; empty without faults.
+    /// Bytes in the parts that faults cut the run into; empty without faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseTransfer>,
 }
@@ -42,35 +44,36 @@ pub struct RunTransfer {
 /// Bytes that a link carried during the measured time of a run, with Ethernet headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkTraffic {
-    /// Bytes from its first host to its second.
+    /// Bytes from the link's first host to its second.
     pub there_bytes: u64,
-    /// Bytes from its second host to its first.
+    /// Bytes from the link's second host to its first.
     pub back_bytes: u64,
     /// Bytes per second from the first host to the second before the run, without load; `null` without `idle` in `[lab]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_there_bytes_per_second: Option<f64>,
-    /// The same from the second host to the first.
+    /// Bytes per second from the second host to the first before the run, without load; `null` without `idle` in
+    /// `[lab]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_back_bytes_per_second: Option<f64>,
-    /// Whether it has a delay at any point of the experiment, like links between sites.
+    /// Whether the link has a delay at any point of the experiment, like links between sites.
     pub delayed: bool,
 }
 
-/// Bytes of another host's interface during the measured time of a run, from the kernel's counters. Errors are the largest
-/// expected ones, and not statistical.
+/// Bytes of another host's interface during the measured time of a run, from the kernel's counters. Errors are
+/// maximum expected errors, not statistical ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InterfaceTraffic {
-    /// Bytes sent. They count in ratios.
+    /// Bytes sent. Ratios include them.
     pub sent_bytes: u64,
-    /// How far `sent_bytes` may be off, because counters are read some time before and after the load begins and ends.
+    /// How far `sent_bytes` may be off, because counters are read some time before the load begins and after it ends.
     pub sent_error_bytes: u64,
-    /// Bytes received. They don't count, because another host's interface has sent them.
+    /// Bytes received. Ratios don't include them, because another host's interface has sent them.
     pub received_bytes: u64,
     /// Bytes per second sent before the run, without load; `null` without `host_idle`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_sent_bytes_per_second: Option<f64>,
-    /// Half of the interval that contains this rate during the run with a probability of 95 %, judging by how it varied
-    /// before.
+    /// Half the width of the interval that contains the rate without load during the run with a probability of 95 %,
+    /// judging by how it varied before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_sent_error_bytes_per_second: Option<f64>,
 }
@@ -92,19 +95,19 @@ pub enum UnknownTraffic {
 /// Bytes that links carried in a part of a run. Times are in seconds from the start of measuring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseTransfer {
-    /// Its position relative to the faults.
+    /// Position of the part relative to the faults.
     pub kind: PhaseKind,
     /// Names of the faults in effect.
     pub faults: Vec<String>,
-    /// Its begin.
+    /// Start of the part.
     pub start_s: f64,
-    /// Its end.
+    /// End of the part.
     pub end_s: f64,
-    /// Bytes that requests read and wrote in it: the rate of its whole intervals times its length.
+    /// Bytes that requests read and wrote in this part: the rate in its whole intervals times its length.
     pub useful_bytes: u64,
-    /// Bytes that each link carried in it.
+    /// Bytes that each link carried in this part.
     pub links: BTreeMap<String, WayBytes>,
-    /// Bytes that each interface of other hosts sent in it.
+    /// Bytes that each interface of other hosts sent in this part.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub interfaces: BTreeMap<String, u64>,
 }
@@ -112,9 +115,9 @@ pub struct PhaseTransfer {
 /// Bytes in both directions of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WayBytes {
-    /// From its first host to its second.
+    /// Bytes from the link's first host to its second.
     pub there: u64,
-    /// From its second host to its first.
+    /// Bytes from the link's second host to its first.
     pub back: u64,
 }
 
@@ -124,15 +127,15 @@ pub struct TransferEfficiency {
     /// Efficiency of all links and interfaces together.
     pub all: CarriedBytes,
     /// Efficiency of the links that have a delay at any point of the experiment, like links between sites; `null` if
-    /// none or all of them have one.
+    /// none or all of them have a delay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delayed: Option<CarriedBytes>,
-    /// Of each link, and of each interface.
+    /// Efficiency of each link and of each interface.
     pub links: BTreeMap<String, CarriedBytes>,
     /// Efficiency of the parts that faults cut runs into.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseEfficiency>,
-    /// Runs that do not count: incomplete, or their links or interfaces were not read.
+    /// Runs that were left out: incomplete, or their links or interfaces were not read.
     pub runs_left_out: u32,
 }
 
@@ -160,15 +163,16 @@ pub struct CarriedBytes {
 /// Data-transfer efficiency during a part of runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseEfficiency {
-    /// Its position relative to the faults.
+    /// Position of the part relative to the faults.
     pub kind: PhaseKind,
     /// Names of the faults in effect.
     pub faults: Vec<String>,
-    /// Runs that have it.
+    /// Number of runs that have the part.
     pub runs: u32,
     /// Efficiency of all links together.
     pub all: CarriedBytes,
-    /// As that of the point.
+    /// Efficiency of the links that have a delay at any point of the experiment; `null` if none or all of them have a
+    /// delay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delayed: Option<CarriedBytes>,
 }
@@ -180,7 +184,7 @@ impl RunTransfer {
         sum.per_useful(sum.carried)
     }
 
-    /// The same without idle traffic; `None` if that is unknown, too.
+    /// Bytes on all links without idle traffic, per byte that requests read or wrote; `None` if that is unknown.
     pub fn without_idle(&self) -> Option<f64> {
         let sum = self.sum()?;
         sum.per_useful(sum.carried - sum.idle? * sum.seconds)
@@ -193,7 +197,7 @@ impl RunTransfer {
 }
 
 impl LinkTraffic {
-    /// Bytes in both directions.
+    /// Bytes in both directions together.
     pub fn bytes(&self) -> WayBytes {
         WayBytes {
             there: self.there_bytes,
@@ -317,11 +321,11 @@ struct Sum {
     seconds: f64,
     useful: f64,
     carried: f64,
-    /// How far `carried` may be off, if known for all.
+    /// How far `carried` may be off, if known for all links and interfaces.
     error: Option<f64>,
-    /// Bytes per second without load, if known for all.
+    /// Bytes per second without load, if known for all links and interfaces.
     idle: Option<f64>,
-    /// How far `idle` may be off, if known for all.
+    /// How far `idle` may be off, if known for all links and interfaces.
     idle_error: Option<f64>,
 }
 
@@ -370,7 +374,7 @@ impl<'a> Part<'a> {
     fn sum(&self, wanted: &Wanted<'_>) -> Sum {
         let all = self.carriers.iter();
         let found: Vec<&Carrier<'_>> = all.filter(|one| wanted(one.name, one.delayed)).collect();
-        // A sum is unknown if a part of it is.
+        // A sum is unknown if one of its parts is.
         let sum = |get: &dyn Fn(&Carrier<'_>) -> Option<f64>| {
             found.iter().map(|one| get(one)).sum::<Option<f64>>()
         };
@@ -415,7 +419,7 @@ impl<'a> Carrier<'a> {
 }
 
 impl Sum {
-    /// These bytes per useful byte.
+    /// This number of bytes per useful byte.
     fn per_useful(&self, bytes: f64) -> Option<f64> {
         (self.useful > 0.0).then(|| bytes / self.useful)
     }
@@ -498,7 +502,7 @@ mod tests {
             ])
         };
         let found = efficiency(&[made(0), made(2 * MB)]).unwrap();
-        // 24 and 26 MB for 10.
+        // 24 and 26 MB carried for 10 MB.
         assert!((mean(found.all.per_useful_byte) - 2.5).abs() < 1e-12);
         assert!((mean(found.all.bytes_per_second) - 12.5e6).abs() < 1e-6);
         // Without 1.5 MB per second for two seconds: 21 and 23.
@@ -593,7 +597,7 @@ mod tests {
         assert!((mean(found.phases[2].all.without_idle) - 1.18).abs() < 1e-12);
     }
 
-    /// A run in which 10 MB were written in two seconds, and two hosts sent them and their replies.
+    /// A run in which 10 MB were written in two seconds, and two hosts sent the requests and their replies.
     fn of_interfaces(idle_error: Option<f64>) -> RunSummary {
         let interface = |sent_bytes, idle| InterfaceTraffic {
             sent_bytes,
@@ -620,7 +624,7 @@ mod tests {
             found.all.per_useful_byte_error,
             found.all.without_idle_error,
         ];
-        // 100 kB for 10 MB; with the idle rates', 180 kB.
+        // 100 kB for 10 MB; with the error of the idle rates, 180 kB.
         assert!((errors[0].unwrap() - 0.01).abs() < 1e-12, "{errors:?}");
         assert!((errors[1].unwrap() - 0.018).abs() < 1e-12, "{errors:?}");
         assert!((mean(found.links["a:eth0"].per_useful_byte) - 1.1).abs() < 1e-12);
@@ -631,7 +635,7 @@ mod tests {
         assert_eq!(found.all.without_idle_error, None);
     }
 
-    /// A sum over only some of the interfaces would be wrong.
+    /// A sum over only some of the interfaces would be wrong, so it is unknown.
     #[test]
     fn a_run_with_an_unknown_interface_has_no_ratio() {
         let mut lost = of_interfaces(None);

@@ -1,5 +1,5 @@
 //! Reasons why a run doesn't count or is doubtful: one line for each reason, with the settings that its message names
-//! and the source of the suggested value. Hooks, loads and links give a reason with every such message; the table in
+//! and how the suggested value is found. Hooks, loads and links include a reason in every such message; the table in
 //! `docs/results.md` is generated from these lines.
 //!
 //! The rule: a message whose reason has settings names one of them, with a value computed from measurements. If no
@@ -50,7 +50,7 @@ macro_rules! reasons {
                 match self { $(VoidReason::$reason => VoidWeight::$weight,)* }
             }
 
-            /// When it applies.
+            /// When the reason applies.
             pub fn when(self) -> &'static str {
                 match self { $(VoidReason::$reason => $when,)* }
             }
@@ -60,7 +60,7 @@ macro_rules! reasons {
                 match self { $(VoidReason::$reason => &[$($setting),*],)* }
             }
 
-            /// The source of the value, or why there is none.
+            /// How the value is found, or why there is none.
             pub fn value(self) -> &'static str {
                 match self { $(VoidReason::$reason => $value,)* }
             }
@@ -76,13 +76,13 @@ macro_rules! reasons {
 reasons! {
     NotReady: Void, "a link, a fault's thread or the prober could not be set up for the run", [],
         "none: the message has the kernel's or the device's error, and a sufficient `ulimit` if that was the limit",
-        "fix what the error names (brunt doctor shows what this machine lacks), then run it again";
+        "fix what the error names (brunt doctor shows what this machine lacks), then run the experiment again";
     RoleDied: Void, "a target or sink of the experiment ended unexpectedly", ["stop", "repetitions", "kill", "serve"],
         "half of the time that the run had lasted, or the number of complete rounds; `kill`: the time of a SIGKILL; \
          `serve`: nine tenths of the available memory, if the kernel killed it because it was out of memory";
     LinksUnread: Void, "the counters of the lab's links could not be read", [],
         "none: the message has the kernel's error",
-        "run it again: each experiment gets a new lab; if it happens again, dmesg may say why";
+        "run the experiment again: it gets a new lab each time; if it happens again, dmesg may say why";
     LinkDropped: Void, "a link or its hosts' devices dropped packets unintentionally", ["rate"],
         "three quarters of the rate that the link carried";
     FaultTooLate: Void, "the run ended before a fault's time", ["at", "stop"],
@@ -94,10 +94,10 @@ reasons! {
     FaultUnseen: Void, "a storage fault or TCP reset was injected, but affected no request",
         ["for", "p=", "every=", "lba=", "port", "read", "fsync", "trim", "flaky:", "bad-blocks:", "torn:"],
         "from the run's requests or time: a value for 12 expected hits, a fifth of the requests, twice the time";
-    FaultUnseenAgain: Void, "a fault ended with its target's process and was not seen after the restart", ["for"],
+    FaultUnseenAgain: Void, "a fault ended with its target's process and was not detected after the restart", ["for"],
         "the time that it lasted, plus twice the time for which Brunt looked for it in vain";
-    FaultRefused: Void, "the machine does not allow a fault: too much memory, no such core, a killed process that \
-        does not start again", ["memory", "cores"],
+    FaultRefused: Void, "the machine does not allow a fault: too much memory, no such core, or a \
+     killed process that does not start again", ["memory", "cores"],
         "`memory`: nine tenths of the free memory, or the limit of locked memory; `cores`: those that the process \
          may use. Otherwise none: the message has the kernel's error and a remedy, such as a sufficient `ulimit`";
     FaultWeak: Void, "a fault was injected, but its effect was too small to prove: a CPU share that was not \
@@ -106,11 +106,11 @@ reasons! {
         "from the proof's measurement: the share that was reached, twice the delay, jitter or share of packets that \
          the link had before, two thirds of the measured rate; none for `freeze`, `kill` and `partition`, whose \
          message has what was seen instead";
-    FaultNotGone: Void, "a fault was removed, but its effect is still seen",
+    FaultNotGone: Void, "a fault was removed, but its effect can still be detected",
         ["delay", "jitter", "loss", "corrupt", "duplicate", "reorder", "ecn", "rate"],
         "for links: twice the delay, jitter or share of packets that remained, half of the rate; otherwise none: the \
          message says what remained";
-    FaultUnfit: Void, "what a fault affects does not exist, or is not in a state in which it could fail",
+    FaultUnfit: Void, "what a fault should affect does not exist, or is not in a state in which it can fail",
         ["member", "layer", "group", "link", "to", "serve"],
         "the good members, or the existing arrays, port groups or links; half of a LUN's size if an array could not \
          be rebuilt in time";
@@ -120,16 +120,17 @@ reasons! {
     FaultHostLost: Incomplete, "a host with a fault, a target or service of the experiment, or an inline bridge was \
         lost", [],
         "none: the message says how it was lost",
-        "check that host: whether its agent was ended, its processors are all busy or its network is down";
-    FaultPanicked: Void, "the thread of a fault panicked", [], "none: a defect of Brunt",
-        "this is a defect of Brunt: please report it with the experiment file and its seed; without this fault it runs";
+        "check that host: whether its agent was ended, all its processors are busy or its network is down";
+    FaultPanicked: Void, "the thread of a fault panicked", [], "none: this is a defect in Brunt",
+        "this is a defect in Brunt: please report it with the experiment file and its seed; without \
+         this fault the experiment runs";
     TargetGone: Incomplete, "the target's connection or device was lost permanently", ["stop"],
         "half of the time that the run had lasted";
     LinkUntracked: Doubtful, "a link had more TCP connections than it can track (65,536), and let the excess \
         connections' packets pass",
         ["for", "slow_close"],
-        "`for`: nine tenths of the time until resets found too many connections; `slow_close`: shorter in proportion \
-         to the excess of held FINs";
+        "`for`: nine tenths of the time until resets found too many connections; `slow_close`: \
+         shortened in proportion to the excess of held FINs";
     LinkRateLost: Doubtful, "a link's line stalled while packets waited", ["rate"],
         "nine tenths of the line's rate times the share of time in which it ran";
     LinkLate: Doubtful, "a link's thread delivered packets late", ["delay"],
@@ -141,28 +142,29 @@ reasons! {
     LinkQueueFull: Doubtful, "a link's queue was full, and shorter than its bandwidth-delay product", ["queue"],
         "the bandwidth-delay product";
     RecordSlow: Doubtful, "workers waited for results to be written", ["record_requests", "interval", "rate"],
-        "`false` where requests are recorded, and otherwise twice the interval; half of the request rate";
+        "`false` if requests are recorded, otherwise twice the interval; half of the request rate";
     ReplayUntrue: Doubtful, "a replay is degraded, or not a replay",
         ["stop", "for", "conflicts", "speed", "map", "retry"],
-        "the time that all requests take at the pace of those sent, the part of the trace that could be read, the \
-         speed without the drift, half of the speed if requests were late; see [replay.md](replay.md)";
+        "the time that all requests take at the pace of those sent, the part of the trace that could \
+         be read, the speed without the drift, or half of the speed if requests were late; see \
+         [replay.md](replay.md)";
     Stalled: Doubtful, "Brunt itself did not run for 250 ms or longer: it was stopped (SIGSTOP), suspended or \
         starved of processors", [],
-        "none: the message has how long it did not run",
-        "run it again while nothing stops it and nothing else fills the processors";
+        "none: the message says how long it did not run",
+        "run the experiment again while nothing stops it and nothing else fills the processors";
     Throttled: Doubtful, "Brunt's control group was throttled by its CPU quota for more than a hundredth of the run",
         [],
-        "none: the message has the quota and for how long it stopped the group",
-        "raise that quota (cpu.max, in version 1 cpu.cfs_quota_us), or run it outside of that control group";
+        "none: the message has the quota and says how long it stopped the group",
+        "raise that quota (cpu.max, in version 1 cpu.cfs_quota_us), or run Brunt outside of that control group";
     OutOfMemory: Doubtful, "the kernel killed a process of Brunt's control group because it was out of memory", [],
-        "none: the message has how many were killed",
+        "none: the message says how many were killed",
         "raise the group's memory limit (memory.max, in version 1 memory.limit_in_bytes), or use less memory";
     TooFewRuns: NoVerdict, "a point has fewer than four runs", ["repetitions"], "four";
 }
 
 impl VoidReason {
-    /// Whether a message names a setting of this reason with a value or, if there is none, says what to do. For tests
-    /// of messages only: no code decides by their text.
+    /// Whether a message names a setting for this reason with a value or, if there is none, says what to do. For
+    /// tests of messages only: no code decides by the text of messages.
     pub fn is_named_in(self, message: &str) -> bool {
         let value = |after: &str| {
             after
@@ -267,7 +269,7 @@ mod tests {
         );
     }
 
-    /// Each line of the table is complete, and no two are the same.
+    /// Each line of the table is complete, and no two lines are the same.
     #[test]
     fn the_table_is_whole() {
         for (index, reason) in VoidReason::ALL.iter().enumerate() {

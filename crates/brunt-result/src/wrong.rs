@@ -18,11 +18,11 @@ pub const EXTENTS_MAX: usize = 16;
 pub struct ErrorCause {
     /// Kind of operation.
     pub op: OpKind,
-    /// How they ended, as in `losses`: `os`, `scsi`, …
+    /// How the requests ended, as in `losses`: `os`, `scsi`, …
     pub status: String,
-    /// The errno with its name, the SCSI status with its sense, or another message of the device.
+    /// The errno with its name, the SCSI status with its sense data, or another message from the device.
     pub cause: String,
-    /// How many.
+    /// Number of these requests.
     pub count: u64,
 }
 
@@ -32,7 +32,7 @@ impl std::fmt::Display for ErrorCause {
     }
 }
 
-/// The cause of failures beyond [`CAUSES_MAX`].
+/// The cause under which failures beyond [`CAUSES_MAX`] are counted.
 pub const OTHER_CAUSES: &str = "other causes";
 
 /// Adds causes to a list.
@@ -64,11 +64,11 @@ pub fn merge_causes(causes: &mut Vec<ErrorCause>, others: &[ErrorCause]) {
 /// A range of a device whose data was not what had been written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WrongExtent {
-    /// In bytes from the start of the device.
+    /// Start, in bytes from the start of the device.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// The data read there.
+    /// A description of the data read there.
     pub found: String,
 }
 
@@ -83,7 +83,7 @@ impl std::fmt::Display for WrongExtent {
 pub struct Verified {
     /// Bytes that were read and compared with what had been written there.
     pub checked_bytes: u64,
-    /// Of these, bytes of blocks that were not what had been written; a block counts each time it is read.
+    /// Bytes of blocks that differed from what had been written; a block counts each time it is read.
     pub wrong_bytes: u64,
     /// The first ranges that were found wrong, in the order in which they were found.
     pub extents: Vec<WrongExtent>,

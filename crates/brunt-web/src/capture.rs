@@ -1,4 +1,4 @@
-//! The page of a running capture: rendered per request, and loaded again by the browser every few seconds.
+//! The page of a running capture: rendered for each request; the browser reloads it every few seconds.
 //!
 //! The rule: viewers never slow down the capture. Pages are rendered one at a time, on a thread of the server.
 
@@ -17,11 +17,11 @@ use crate::http::answer::{of, plain, trouble, wrong_method};
 use crate::http::{HttpServer, Place};
 use crate::live::site::{own_name, own_pages_only};
 
-/// Renders one of the pages.
+/// Renders one of the pages or its data.
 type Make = Arc<Mutex<Box<dyn Fn() -> String + Send>>>;
 
-/// Serves `page`, an HTML document, at `/`, and `state`, a JSON object with the same figures, at `/state.json`, until the
-/// server is dropped. Requests of other sites are refused.
+/// Serves `page`, an HTML document, at `/`, and `state`, a JSON object with the same figures, at `/state.json`, until
+/// the server is dropped. Requests from other sites are rejected.
 ///
 /// # Errors
 /// A thread can't be started.
@@ -37,7 +37,7 @@ pub fn serve(
         .route("/state.json", get(json).with_state(state))
         .method_not_allowed_fallback(async || wrong_method())
         .fallback(async || {
-            let what = "not found: the page is at /, its figures at /state.json";
+            let what = "not found: the page is at /, its figures are at /state.json";
             trouble(StatusCode::NOT_FOUND, what, None)
         })
         .layer(from_fn_with_state(own_name(), own_pages_only));

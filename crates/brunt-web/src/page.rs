@@ -4,15 +4,15 @@
 /// A file of the page.
 #[derive(Clone, Copy, Debug)]
 pub struct PageFile {
-    /// Its URL path.
+    /// URL path of the file.
     pub path: &'static str,
-    /// Its content type.
+    /// Content type of the file.
     pub content_type: &'static str,
-    /// Its contents.
+    /// Contents of the file.
     pub bytes: &'static [u8],
 }
 
-/// The experiment editor. Loaded when it is opened, so it isn't part of the first load.
+/// The experiment editor. It is loaded when it is opened, so it isn't part of the first load.
 pub const COMPOSE: &str = "/compose.js";
 
 /// All files.

@@ -29,13 +29,13 @@ pub enum SectionUnit {
 /// A column of a table, or one of several figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SectionColumn {
-    /// The key of its values in rows: a name for programs. A query of the analysis uses the same name.
+    /// Key of the column's values in rows, for programs. A query of the analysis uses the same name.
     pub key: Cow<'static, str>,
-    /// Its heading.
+    /// Heading of the column.
     pub heading: Cow<'static, str>,
     /// How to show its values.
     pub unit: SectionUnit,
-    /// Whether the terminal leaves it out, for lack of width.
+    /// Whether the terminal omits the column to save width.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub page_only: bool,
 }
@@ -51,23 +51,23 @@ impl SectionColumn {
         }
     }
 
-    /// The same column, left out in the terminal.
+    /// Omits the column in the terminal.
     pub const fn page_only(mut self) -> SectionColumn {
         self.page_only = true;
         self
     }
 }
 
-/// How to show the rows of an analysis.
+/// How to show the results of an analysis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SectionLayout {
-    /// The key of its rows in the report.
+    /// Key of the analysis's rows in the report.
     pub name: Cow<'static, str>,
-    /// Its heading.
+    /// Heading of the section.
     pub title: Cow<'static, str>,
-    /// What it shows, in a sentence or two; may be empty.
+    /// What the section shows, in a sentence or two; may be empty.
     pub note: Cow<'static, str>,
-    /// Its columns; none if the rows are only for programs.
+    /// Columns of the section; none if the rows are only for programs.
     pub columns: Cow<'static, [SectionColumn]>,
 }
 
@@ -85,7 +85,7 @@ impl AnalysisSection {
     /// A table with a row per object.
     ///
     /// # Panics
-    /// If a row is not an object.
+    /// A row is not an object.
     pub fn table<R: Serialize>(
         name: &'static str,
         title: &'static str,
@@ -99,7 +99,7 @@ impl AnalysisSection {
     /// A few figures, shown by their headings.
     ///
     /// # Panics
-    /// If `figures` is not an object.
+    /// `figures` is not an object.
     pub fn figures(
         name: &'static str,
         title: &'static str,
@@ -124,7 +124,7 @@ impl AnalysisSection {
         AnalysisSection { layout, rows }
     }
 
-    /// The same section, with a sentence about it.
+    /// Adds a sentence about the section.
     pub fn note(mut self, note: impl Into<Cow<'static, str>>) -> AnalysisSection {
         self.layout.note = note.into();
         self

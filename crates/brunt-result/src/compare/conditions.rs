@@ -24,7 +24,7 @@ pub struct FailIf {
 /// Older names of metrics, still accepted in conditions.
 const ALIASES: &[(&str, &str)] = &[("depth", "drop")];
 
-/// An invalid condition.
+/// An invalid condition for the exit status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{kind}; write for example 'p99 worse by 10%'; metrics are {}",
@@ -35,7 +35,7 @@ pub struct ConditionError {
     pub kind: ConditionMistake,
 }
 
-/// What is wrong with a condition.
+/// What is wrong with a condition, as a kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionMistake {
     /// Not of the form "METRIC worse", optionally followed by "by PERCENT".
@@ -144,7 +144,7 @@ impl std::fmt::Display for FailIf {
 }
 
 impl FailIf {
-    /// The percentile that it is about, if it is about one.
+    /// The percentile that the condition refers to, if any.
     pub fn percentile(&self) -> Option<Percentile> {
         Percentile::named(&self.metric)
     }
@@ -159,8 +159,8 @@ impl FailIf {
         line.metric == self.metric && op_is
     }
 
-    /// Whether a line fulfils the condition: it is shown to be worse by more than that share. A line without a verdict
-    /// also fails, because the condition can't be checked: a gate must not pass for lack of data.
+    /// Whether a line fulfils the condition: the metric is shown to be worse by more than that share. A line without
+    /// a verdict also fails, because the condition can't be checked: a gate must not pass for lack of data.
     pub fn fails(&self, line: &Line) -> bool {
         if !self.is_about(line) {
             return false;

@@ -96,7 +96,7 @@ fn conditions_are_read() {
     }
 }
 
-/// A gate fails if something is shown to be sufficiently worse, and if nothing can be shown.
+/// A gate fails if a figure is shown to be worse by enough, or if nothing can be shown.
 #[test]
 fn a_gate_fails_on_a_proven_loss_or_without_evidence() {
     let gate: FailIf = "p99 worse by 10%".parse().unwrap();
@@ -155,7 +155,8 @@ fn each_kind_of_a_mixed_load_has_lines_and_gates() {
     );
 }
 
-/// Percentiles that an experiment chose or a condition names have lines, of all kinds together and of each.
+/// Percentiles that an experiment chose or a condition names have a line for all kinds of operations together and one
+/// for each kind.
 #[test]
 fn any_percentile_that_both_results_have_is_compared() {
     let p95 = Percentile::named("p95").unwrap();
@@ -181,7 +182,7 @@ fn any_percentile_that_both_results_have_is_compared() {
     assert_eq!(failed(&[], &[p95], "p95 worse by 10%"), (1, true));
     assert_eq!(failed(&[p95], &[], "write p95 worse by 10%"), (1, true));
     assert_eq!(failed(&[], &[], "p95 worse by 10%"), (0, true));
-    // In every result, with enough requests; not with too few.
+    // A standard percentile is compared even if nobody asked for it, but only with enough requests.
     let (p90, p99_99) = (Percentile::P90, Percentile::P99_99);
     assert_eq!(failed(&[], &[p90], "p90 worse by 10%"), (1, false));
     assert_eq!(failed(&[], &[p99_99], "p99.99 worse by 10%"), (0, true));

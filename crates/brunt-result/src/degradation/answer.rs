@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 pub enum Answer {
     /// Seconds.
     AfterS(f64),
-    /// It did not come about, in the time there was.
+    /// It did not happen in the available time.
     Never,
-    /// Noise is larger than what would have to be seen.
+    /// The noise exceeds the change that would have to be detected.
     Inconclusive,
 }
 

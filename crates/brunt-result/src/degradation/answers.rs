@@ -22,7 +22,7 @@ pub(super) struct Answers {
     /// Time until which the series would have had to continue, or the next fault to wait, to show whether the metric
     /// recovered; `None` if the series was long enough.
     pub too_short_until_s: Option<f64>,
-    /// When the effect ended; `None` if unknown, infinite if it lasted to the end.
+    /// When the effect ended; `None` if unknown, infinite if the effect lasted to the end of the series.
     pub until_s: Option<f64>,
     /// First interval from which the series is usual again; `None` if there is none.
     pub usual_from: Option<usize>,

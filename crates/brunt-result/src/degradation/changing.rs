@@ -4,12 +4,12 @@ use brunt_core::random::Random;
 
 use super::*;
 
-/// Intervals of a tenth of a second each: in total, and those of the fault.
+/// Number of intervals of a tenth of a second each, and those in which the fault is present.
 const COUNT: usize = 60;
 const FAULT: std::ops::Range<usize> = 20..32;
 
-/// A run of requests with a usual `course`, from 0 to 1 over the run, of which the fault leaves a share; the noise has a
-/// deviation of 3 %. Response times are the reciprocal.
+/// A run in which the usual rate follows `course`, from 0 to 1 over the run, and the fault leaves a share of it; the
+/// noise has a deviation of 3 %. Response times are the reciprocal of the rate.
 fn run(
     random: &mut Random,
     course: impl Fn(f64) -> f64,
@@ -35,7 +35,7 @@ fn run(
     of_run(&series, &[fault], 0).expect("a baseline")
 }
 
-/// Four runs of a course, and all of them together.
+/// Four runs with this course, judged together, and their combined figures.
 fn runs(course: fn(f64) -> f64, left: fn(usize) -> f64) -> (Vec<Degradation>, OverRuns) {
     let each = (0..4).map(|seed| run(&mut Random::new(seed), course, left));
     let each: Vec<Degradation> = each.collect();
@@ -67,7 +67,7 @@ fn a_baseline_that_warms_up_does_not_bias_the_drop() {
         .sum();
     let found = all.lost_requests.expect("known").mean;
     assert!((found / lost - 1.0).abs() < 0.05, "{found} is not {lost}");
-    // Half as many requests that take twice as long: each waits 100 µs longer, at 10,000 per second.
+    // The fault halves the rate and doubles response times: each request waits 100 µs longer, at 10,000 per second.
     let waited: f64 = FAULT.map(|_| 500.0 * 1e6 / 10_000.0 / 1e6).sum();
     let found = all.excess_wait_s.expect("known").mean;
     assert!(
@@ -79,14 +79,15 @@ fn a_baseline_that_warms_up_does_not_bias_the_drop() {
     }
 }
 
-/// A warm-up alone is no effect.
+/// Half of the rate is lost, although the mean before the fault is a quarter below the usual level during it.
 #[test]
 fn a_baseline_that_warms_up_is_no_effect() {
     let (_, all) = runs(warming_up, |_| 1.0);
     assert_eq!(all.detected_s, None, "{:?}", all.verdict);
 }
 
-/// A rate that rises in time exceeds the baseline again, and one that falls stays below it, whether it recovered or not.
+/// A rate that rises over time exceeds the baseline again, and one that falls stays below it, whether or not it
+/// recovered from the fault.
 #[test]
 fn a_drift_is_not_mistaken_for_a_recovery() {
     let lasting = |at| if at >= FAULT.start { 0.5 } else { 1.0 };

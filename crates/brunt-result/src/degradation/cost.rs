@@ -11,7 +11,7 @@ use super::response::of_figure;
 use super::times::TimeFigure;
 use super::{Baseline, Basis, Degradation, FaultSpan, TooShort, failed_share};
 
-/// The intervals of a run that are informative about one of its faults.
+/// The intervals of a run that provide information about one of its faults.
 pub(super) struct Input {
     /// Intervals until the next fault.
     pub series: Vec<IntervalFigures>,
@@ -27,7 +27,7 @@ pub(super) struct Input {
 
 /// Index of the rate in [`Input::alone`].
 const RATE: usize = 0;
-/// Minimum share that the fault covers of the interval in which it began, for the interval to count in the drop.
+/// Minimum share that the fault must cover of the interval in which it began, for the interval to count in the drop.
 const BEGUN_MIN: f64 = 0.5;
 
 impl Input {
@@ -85,9 +85,9 @@ impl Input {
         (one.end_s.min(end_s) - one.start_s.max(self.fault.start_s)).max(0.0)
     }
 
-    /// The rate of an interval. After the fault, requests that had been waiting since it don't raise the rate above the
-    /// usual one: a backlog that is answered at once says nothing about the usual rate, and makes recovery look
-    /// uncertain.
+    /// The rate of an interval. After the fault, requests that had been waiting since the fault don't raise the rate
+    /// above the usual one: a backlog that is answered at once says nothing about the usual rate, and makes recovery
+    /// look uncertain.
     fn rate(&self, at: usize, usual: f64) -> f64 {
         let one = &self.series[at];
         let rate = one.rate();
@@ -230,8 +230,9 @@ pub(super) fn of_runs(runs: &[Arc<Input>], chance: f64) -> Vec<Degradation> {
     .collect()
 }
 
-/// The share that is missing of the rate expected in these intervals of a fault. The interval in which the fault began
-/// counts if whole intervals follow and the fault covers most of it: less would add more noise than it tells.
+/// The share that is missing of the rate expected in these intervals of a fault. The interval in which the fault
+/// began counts if whole intervals follow and the fault covers most of it: a smaller part would add more noise than
+/// information.
 fn dropped(
     all: &[IntervalFigures],
     start_s: f64,
@@ -252,12 +253,12 @@ fn dropped(
         let time = begun.end_s - begun.start_s;
         let covered = begun.end_s - start_s;
         if covered >= BEGUN_MIN * time {
-            // The rest of it was usual, so all that is missing in it is the fault's.
+            // The rest of the interval was usual, so all that is missing in it is due to the fault.
             missing += (expected(at) - begun.rate()) * time;
             wanted += expected(at) * covered;
         }
     }
-    // If nothing would have been done without the fault either, nothing was lost.
+    // If nothing had been expected without the fault either, nothing was lost.
     match wanted > 0.0 {
         true => (missing / wanted).min(1.0),
         false => 0.0,
@@ -273,7 +274,7 @@ fn of_rate(
 ) -> Degradation {
     let (fault, horizon_s) = (input.fault, input.horizon_s);
     let end_s = fault.end_s.unwrap_or(f64::INFINITY);
-    // The usual shortfall that the model predicts for each interval without the fault.
+    // The shortfall that the model predicts for each interval without the fault.
     let usual = answers.usual(series);
     let expected = |at: usize| (1.0 - usual[at]).max(0.0) * baseline.requests_per_second;
     let all = &input.series;

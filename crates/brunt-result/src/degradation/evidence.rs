@@ -29,7 +29,7 @@ use super::noise_model::{
 
 /// Probability of reporting an effect for a point that has none.
 pub const ALPHA: f64 = 0.01;
-/// The same for a single run.
+/// Probability of reporting an effect for a single run that has none.
 pub(super) const ALPHA_RUN: f64 = 0.005;
 /// Smaller effects, as a share of the usual level, count as none.
 pub const MARGIN: f64 = 0.005;
@@ -39,7 +39,7 @@ const MISS: f64 = 0.05;
 const WEIGHT_MIN: f64 = 1e-3;
 /// An effect this many standard errors above the estimate is ruled out.
 const EXCLUDED: f64 = 3.0;
-/// How often an effect is fitted again in proportion to what is usual then.
+/// Number of times that an effect is refitted in proportion to the usual level in its time.
 pub(super) const PROPORTIONED: usize = 3;
 /// Degrees of freedom of the t distribution that models outliers.
 const TAILS: f64 = 4.0;
@@ -61,7 +61,7 @@ pub(super) struct RunSeries {
     pub begin: usize,
     /// First interval after the fault; the number of intervals if there is none.
     pub after: usize,
-    /// Intervals after the fault in which nothing was answered, without a break since the fault.
+    /// Number of intervals in which nothing was answered, from the end of the fault on without a break.
     pub unanswered: usize,
     /// End of the fault, if it ended.
     pub fault_end_s: Option<f64>,
@@ -92,7 +92,7 @@ impl RunSeries {
         sum / f64::from(count.max(1))
     }
 
-    /// The size in an interval of an effect of 1, where this is usual.
+    /// The size of an effect of 1 in an interval with this usual level.
     pub fn scale(&self, usual: f64) -> f64 {
         match self.proportional {
             true => (1.0 - usual).clamp(0.05, 20.0),
@@ -125,19 +125,20 @@ fn fitted(design: &Design, noise: Noise, forms: &[usize]) -> Vec<f64> {
     rows.map(|row| fit.explains(row, noise.forms)).collect()
 }
 
-/// How a verdict about an effect came about, so that readers can check it.
+/// Probability of series like these without an effect; below the limit, an effect is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VerdictBasis {
     /// Chance of series like these without an effect; below the limit an effect is reported.
     pub chance: f64,
-    /// That limit.
+    /// Accepted probability of a false alarm.
     pub limit: f64,
     /// Size of the effect over the whole fault, as a share of the usual level (of response times, as a logarithm):
     /// positive is worse.
     pub size: f64,
-    /// Its standard error.
+    /// Standard error of the size.
     pub error: f64,
-    /// Over the first intervals of the fault only, if the effect was over before the fault.
+    /// Number of intervals that the size covers, from the start of the fault, if the effect ended before the fault
+    /// did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_intervals: Option<usize>,
     /// Standard deviation of an interval's noise, as a share of the usual level.
@@ -237,11 +238,11 @@ impl Evidence {
 /// The intervals in which an effect is looked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Form {
-    /// As long as the fault is present.
+    /// While the fault is present.
     Whole,
     /// This many intervals from the fault's start.
     First(usize),
-    /// As long as the fault is present, and one more interval.
+    /// While the fault is present, and one more interval.
     AndNext,
 }
 
@@ -256,7 +257,7 @@ pub(super) struct Evidence {
     pub error: f64,
     /// Size of an effect over the whole window that would have been reported in 95 of 100 cases.
     pub noticeable: f64,
-    /// Size over the whole window, and its standard error.
+    /// Size of the effect over the whole window, and its standard error.
     pub whole: (f64, f64),
     pub form: Form,
     /// The model that the intervals support most.
@@ -309,7 +310,7 @@ pub(super) enum After {
 }
 
 impl Design {
-    /// Takes the intervals after the fault to be this.
+    /// Classifies the intervals after the fault as `after`.
     pub fn assume(&mut self, run: &RunSeries, after: After) {
         for at in run.after..run.len() {
             match after {
@@ -379,7 +380,7 @@ fn forms(runs: &[&RunSeries]) -> Vec<(Form, f64)> {
         .collect()
 }
 
-/// What these runs show together; `None` if they have too few intervals.
+/// Combined evidence of these runs; `None` if they have too few intervals.
 pub(super) fn evidence(runs: &[&RunSeries]) -> Option<Evidence> {
     let longest = runs.iter().map(|run| run.len()).max()?;
     let mut tests: Vec<(f64, Evidence)> = Vec::new();

@@ -102,8 +102,8 @@ impl IntervalTimes {
     }
 }
 
-/// Packs buckets: their number, the edge of the last (the longest time, which is inside its bucket), then for each how
-/// many buckets it is after the one before, and its count.
+/// Packs buckets: their number, the edge of the last bucket (the longest time, which is inside its bucket), then for
+/// each bucket its distance from the previous one in buckets, and its count.
 fn pack(buckets: &[(u64, u64)], packed: &mut Vec<u8>) {
     let Some((longest, _)) = buckets.last() else {
         return put_number(0, packed);
@@ -313,11 +313,11 @@ mod tests {
         }
     }
 
-    /// Memory grows by little with each interval of a run with faults. Buckets as pairs of numbers took 3 KB for 200 requests
+    /// Each interval of a run with faults adds little memory. Buckets as pairs of numbers took 3 KB for 200 requests
     /// and 19 KB for 10 000.
     #[test]
     fn an_interval_takes_few_bytes() {
-        // With the allocator's and the reference count's share of two allocations.
+        // Includes the overhead of the allocator and of the reference count for two allocations.
         let fixed = size_of::<IntervalFigures>() + size_of::<(Nanos, Nanos)>() + 3 * 16;
         for (requests, bytes_max) in [(10, 300), (200, 700), (10_000, 2800)] {
             for mean in [1e4, 2e5, 1e7] {

@@ -79,7 +79,7 @@ pub struct Baseline {
     pub low: f64,
     /// Upper edge of the band.
     pub high: f64,
-    /// The same in bytes per second.
+    /// Level in bytes per second.
     pub bytes_per_second: f64,
     /// Number of intervals that it is computed from.
     pub intervals: usize,
@@ -88,9 +88,9 @@ pub struct Baseline {
 /// The time after a fault was too short to tell whether the rate recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TooShort {
-    /// Time up to which it would have had to last, in seconds from the start of measuring.
+    /// Time until which the series would have had to last, in seconds from the start of measuring.
     pub until_s: f64,
-    /// Whether the next fault ended it, and not the run.
+    /// Whether the next fault cut the series short, rather than the end of the run.
     pub next_fault: bool,
 }
 
@@ -112,7 +112,7 @@ pub struct Degradation {
     pub baseline: Baseline,
     /// Share of the baseline rate lost during the fault; negative if the rate rose.
     pub drop: f64,
-    /// The same for the worst interval.
+    /// Share of the baseline rate lost in the worst interval.
     pub drop_max: f64,
     /// Requests lost until recovery, compared with the baseline rate; `null` if that time is not known.
     pub lost_requests: Option<f64>,
@@ -132,7 +132,7 @@ pub struct Degradation {
     /// Effect on the mean response time; `null` without a baseline.
     #[serde(default)]
     pub response_mean: Option<ResponseCost>,
-    /// The 99th percentile of the response time.
+    /// Effect on the 99th percentile of the response time; `null` without a baseline.
     #[serde(default)]
     pub response_p99: Option<ResponseCost>,
     /// Total seconds that requests waited beyond the mean expected without the fault until recovery; negative if they
@@ -148,7 +148,7 @@ pub struct Degradation {
     /// How the verdict about the rate came about, from this run alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictBasis>,
-    /// What it was computed from.
+    /// The intervals that the effect was computed from.
     #[serde(skip)]
     pub basis: Basis,
 }
@@ -162,8 +162,8 @@ pub struct FaultSpan {
     pub end_s: Option<f64>,
 }
 
-/// The input of a cost, so that the runs of a point can be judged together. It is not serialized: a cost that was read
-/// has none, and [`of_run`] computes it again from the intervals.
+/// The input of a cost, so that the runs of a point can be judged together. It is not serialized: a cost that was
+/// read from a file has none, and [`of_run`] computes it again from the intervals.
 #[derive(Clone, Default)]
 pub struct Basis(Option<Arc<Input>>);
 
@@ -191,7 +191,7 @@ pub fn of_run(
     cost::of_runs(&[input], evidence::ALPHA_RUN).pop()
 }
 
-/// The share of failed requests, over intervals weighted by their part.
+/// The share of failed requests, over intervals weighted by the share of each that counts.
 fn failed_share<'a>(parts: impl Iterator<Item = (&'a IntervalFigures, f64)>) -> f64 {
     let (mut failed, mut all) = (0.0, 0.0);
     for (one, part) in parts {

@@ -328,7 +328,7 @@ pub(super) struct Design {
 pub(super) struct Model {
     pub covariance: Covariance,
     pub forms: &'static [usize],
-    /// Support by the intervals; the weights of all models add up to 1.
+    /// Support from the intervals; the weights of all models add up to 1.
     pub weight: f64,
     pub fits: Vec<Fit>,
     /// Variance of the errors.
@@ -344,8 +344,8 @@ pub(super) fn models(runs: &[Design], covariances: impl Iterator<Item = Covarian
         .map(|run| run.weights.iter().filter(|weight| **weight > 0.0).count());
     let shortest = known.clone().min().unwrap_or(0);
     let count = known.sum::<usize>() as f64;
-    // Each run has its own coefficients, so only its own intervals tell about them (Pauler, The Schwarz criterion and
-    // related methods for normal linear models, 1998).
+    // Each run has its own coefficients, so only its own intervals provide information about them (Pauler, The
+    // Schwarz criterion and related methods for normal linear models, 1998).
     let per_run = count / runs.len() as f64;
     let mut all = Vec::new();
     for covariance in covariances {
@@ -407,8 +407,8 @@ pub(super) fn search(runs: &mut [Design], longest: usize) -> Searched {
     found
 }
 
-/// The decay of the warm-up that fits all runs best: a time constant between half an interval and a quarter of the run.
-/// The first twentieth of a run doesn't count, because a start from nothing is often no exponential yet.
+/// The decay of the warm-up that fits all runs best: a time constant between half an interval and a quarter of the
+/// run. The first twentieth of a run doesn't count, because a ramp-up from nothing is often not exponential at first.
 fn best_decay(runs: &[Design], longest: usize) -> f64 {
     let first = longest.div_ceil(20);
     let rest = |decay: f64| -> f64 { runs.iter().map(|run| warm_up_rest(run, first, decay)).sum() };

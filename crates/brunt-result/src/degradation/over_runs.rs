@@ -40,19 +40,20 @@ pub struct OverRuns {
     /// Runs too noisy to tell whether the rate recovered.
     #[serde(default)]
     pub recovery_inconclusive: usize,
-    /// Of those, runs that were too short after the fault.
+    /// Runs that were too short after the fault to tell whether the rate recovered; included in
+    /// `recovery_inconclusive`.
     #[serde(default)]
     pub recovery_too_short: usize,
-    /// What would have been long enough for all of them.
+    /// Duration that would have been long enough for all runs that were too short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub too_short: Option<TooShort>,
     /// Smallest drop that would have been detected, as a share; mean over runs; `null` if none would.
     #[serde(default)]
     pub noticeable_drop: Option<f64>,
-    /// The mean response time.
+    /// Effect on the mean response time.
     #[serde(default)]
     pub response_mean: ResponseOverRuns,
-    /// The 99th percentile of the response time.
+    /// Effect on the 99th percentile of the response time.
     #[serde(default)]
     pub response_p99: ResponseOverRuns,
     /// Total seconds that requests waited beyond the mean expected without the fault.
@@ -68,7 +69,7 @@ pub struct OverRuns {
     /// each run alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictBasis>,
-    /// Verdict about the rate of each run, by the evidence of all.
+    /// Verdict about the rate of each run, based on the evidence of all runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub each: Vec<RunVerdict>,
     /// Version of the methods that judged; 0 in results of versions that did not record it.
@@ -100,30 +101,31 @@ pub struct ResponseOverRuns {
     pub baseline_us: Option<Estimate>,
     /// Ratio to the baseline during the fault, over the runs in which requests were due or outstanding then.
     pub factor: Option<Estimate>,
-    /// The same ratio for each run's worst interval.
+    /// Ratio to the baseline in each run's worst interval.
     pub factor_max: Option<Estimate>,
-    /// Seconds until the effect was detectable, over the runs in which it was.
+    /// Seconds from the start of the fault until its effect was detectable, over the runs in which it was.
     pub detected_s: Option<Estimate>,
     /// Runs without a detectable effect.
     pub not_detected: usize,
-    /// Runs too noisy to tell whether there was an effect.
+    /// Runs too noisy to tell whether the fault had an effect.
     #[serde(default)]
     pub detection_inconclusive: usize,
-    /// Seconds from the fault's end until recovery, over the runs that recovered.
+    /// Seconds from the fault's end until the response time recovered, over the runs in which it did.
     pub recovered_s: Option<Estimate>,
-    /// Runs that did not recover.
+    /// Runs in which the response time did not recover.
     pub not_recovered: usize,
-    /// Runs too noisy to tell whether they recovered.
+    /// Runs too noisy to tell whether the response time recovered.
     #[serde(default)]
     pub recovery_inconclusive: usize,
-    /// How the verdict came about, from all runs together.
+    /// How the verdict about the response time came about, from all runs together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictBasis>,
 }
 
 impl OverRuns {
-    /// How many times as many intervals would have given every run a verdict, if noise rather than the run's length
-    /// left one open: enough to show the observed drop, or else [`NOTICEABLE`]. `None` if every run has its answers.
+    /// Factor by which the number of intervals would have to grow to give every run a verdict, if noise rather than
+    /// the run's length left a verdict open: enough to show the observed drop, or else [`NOTICEABLE`]. `None` if
+    /// every run has its answers.
     pub fn intervals_wanted(&self) -> Option<f64> {
         if self.detection_inconclusive + self.recovery_inconclusive <= self.recovery_too_short {
             return None;

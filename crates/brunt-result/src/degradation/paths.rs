@@ -10,7 +10,7 @@
 //! - *Equivalence*: a shortfall below [`BACK`] of the usual level counts as recovered (Schuirmann, two one-sided tests,
 //!   1987), however certain the shortfall is.
 //!
-//! The rule: an answer is given only if it is much likelier than all others together.
+//! The rule: an answer is given only if it is much more likely than all others together.
 
 use std::ops::Range;
 
@@ -50,9 +50,9 @@ pub(super) struct Returns {
 /// When a run recovered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Return {
-    /// After this many intervals.
+    /// The run recovered after this many intervals.
     After(usize),
-    /// Not before the end of the series.
+    /// The run did not recover before the end of the series.
     Never,
     /// The series ended less than [`HOLD`] after this time, which may have been the recovery.
     TooShort { begin_s: f64 },
@@ -93,7 +93,7 @@ fn clamped(run: &RunSeries, evidence: &Evidence) -> RunSeries {
     clamped
 }
 
-/// What the noise model takes as usual in each interval if this is true of the intervals after the fault.
+/// The noise model's usual level in each interval, under this assumption about the intervals after the fault.
 fn usual_after(run: &RunSeries, evidence: &Evidence, after: After) -> Vec<f64> {
     let mut design = design(run, Form::Whole, Some(run.after));
     design.set(evidence.searched);
@@ -168,15 +168,15 @@ struct Paths<'a> {
 struct Unit {
     /// Whitened, and orthonormal to the other units.
     white: Vec<f64>,
-    /// The same, not whitened.
+    /// Not whitened.
     plain: Vec<f64>,
 }
 
 /// A fit of one or two columns of effects.
 struct PathFit {
-    /// The size of each.
+    /// The size of each effect.
     sizes: [f64; 2],
-    /// The size of the last one, in standard errors.
+    /// The size of the last effect, in standard errors.
     errors: f64,
     likelihood: f64,
     /// The usual level of each interval; empty if it is constant.
@@ -281,7 +281,7 @@ impl Paths<'_> {
     }
 
     fn explain_once(&self, columns: &[&[f64]]) -> PathFit {
-        // Each column without the ones before it: with its square, and how much of it is in the figure.
+        // Each column without the ones before it: its sum of squares, and how much of it is in the figure.
         let mut kept: Vec<(Vec<f64>, f64, f64)> = Vec::with_capacity(2);
         let mut parts: Vec<Vec<f64>> = Vec::with_capacity(2);
         let (mut shared, mut explained, mut last) = (0.0, 0.0, 0.0);
@@ -652,8 +652,8 @@ pub(super) fn extent(runs: &[&RunSeries], evidence: &Evidence) -> Option<usize> 
     (sums[best] - sums[longest] > enough).then_some(best)
 }
 
-/// Expected values without the fault in each interval: from the intervals before it and from `from` on, including their
-/// correlated errors.
+/// Expected values without the fault in each interval, derived from the intervals before it and from `from` on,
+/// including their correlated errors.
 pub(super) fn usual(run: &RunSeries, evidence: &Evidence, from: Option<usize>) -> Vec<f64> {
     let mut design = design(run, Form::Whole, from);
     design.set(evidence.searched);
@@ -672,7 +672,8 @@ pub(super) fn usual(run: &RunSeries, evidence: &Evidence, from: Option<usize>) -
     with_errors(run, evidence, &design, &fitted)
 }
 
-/// The same if the effect lasts until the end: the intervals under it show the course of the usual level, too.
+/// Expected values without the fault, if its effect lasts until the end: the intervals during the effect show the
+/// course of the usual level, too.
 pub(super) fn usual_if_lasting(run: &RunSeries, evidence: &Evidence) -> Vec<f64> {
     if evidence.usual_forms.len() < 2 {
         return usual(run, evidence, None);

@@ -1,13 +1,13 @@
-//! Divides a run into the phases between its faults' starts and ends: before them, under each set of them, between and
-//! after. An average over the whole run would mix healthy and broken time. Called once per run; estimates are made
-//! over the runs.
+//! Divides a run into the phases between its faults' starts and ends: before them, under each set of them, between
+//! and after. An average over the whole run would mix healthy and broken time. Called once per run; estimates over
+//! runs combine the phases.
 //!
 //! The rules:
 //! - A phase lasts from one start or end of a fault to the next. Times shorter than half an interval (two faults that
-//!   start almost together) are no phase.
+//!   start almost together) don't count as a phase.
 //! - *Before* is the baseline that costs are compared with, so that the same figure never has two values.
 //! - Other phases use whole intervals, as costs do; `intervals` is their number. Without any, the intervals that the
-//!   phase covers in part count by their share.
+//!   phase partly covers count by their share.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,11 +26,11 @@ pub enum PhaseKind {
     /// No fault has begun.
     #[default]
     Before,
-    /// At least one is in effect.
+    /// At least one fault is in effect.
     During,
-    /// None is in effect, but one was and another will be.
+    /// No fault is in effect, but one was and another will be.
     Between,
-    /// All have ended.
+    /// All faults have ended.
     After,
 }
 
@@ -57,69 +57,72 @@ impl PhaseKind {
 /// A part of a run in which the same faults were in effect. Times are in seconds from the start of measuring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseFigures {
-    /// Its position relative to the faults.
+    /// Position of the phase relative to the faults.
     pub kind: PhaseKind,
     /// Names of the faults in effect.
     pub faults: Vec<String>,
-    /// Its begin.
+    /// Start of the phase.
     pub start_s: f64,
-    /// Its end.
+    /// End of the phase.
     pub end_s: f64,
-    /// Whole intervals in it, from which its figures come; with none, they are mixed with those of adjacent phases.
+    /// Whole intervals in the phase, from which its figures come; if 0, they include parts of adjacent phases.
     pub intervals: usize,
-    /// Requests per second; of the phase before all faults the baseline's level.
+    /// Requests per second; in the phase before all faults, the baseline's level.
     pub requests_per_second: f64,
     /// Bytes per second.
     pub bytes_per_second: f64,
-    /// Mean response time of the requests that were completed in it or due by its end, those with their age then; `null`
-    /// if there was none.
+    /// Mean response time of the requests that were completed in the phase, and of those that were due but unanswered
+    /// at its end, with their age then; `null` if there was neither.
     pub response_mean_us: Option<f64>,
-    /// The 99th percentile of the same, at most 0.8 % too long; without `waiting_requests`, the median of its intervals'.
+    /// 99th percentile of the response time, with unanswered requests as in the mean, at most 0.8 % too long; without
+    /// `waiting_requests`, the median of the intervals' percentiles.
     pub response_p99_us: Option<f64>,
-    /// Their maximum; `null` in results of versions that did not record it.
+    /// Longest response time, with unanswered requests as in the mean; `null` in results of versions that did not
+    /// record it.
     #[serde(default)]
     pub response_max_us: Option<f64>,
-    /// Requests that were due by its end, or by that of its last whole interval, and were still unanswered; `null` if
-    /// that was not recorded.
+    /// Requests that were due by the end of the phase, or of its last whole interval, and were still unanswered;
+    /// `null` if that was not recorded.
     #[serde(default)]
     pub waiting_requests: Option<u64>,
-    /// Age of the oldest of these requests; `null` without any.
+    /// Age of the oldest of the unanswered requests; `null` if there was none.
     #[serde(default)]
     pub waiting_oldest_us: Option<f64>,
-    /// Share of its requests that failed.
+    /// Share of the phase's requests that failed.
     pub failed_share: f64,
 }
 
 /// A phase over the complete runs of a point.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseOverRuns {
-    /// Its position relative to the faults.
+    /// Position of the phase relative to the faults.
     pub kind: PhaseKind,
     /// Names of the faults in effect.
     pub faults: Vec<String>,
-    /// Runs that have it.
+    /// Number of runs that have the phase.
     pub runs: usize,
-    /// Its start, in seconds from the start of measuring; mean over runs.
+    /// Start of the phase, in seconds from the start of measuring; mean over runs.
     pub start_s: f64,
-    /// Its end; mean over runs.
+    /// End of the phase, in seconds from the start of measuring; mean over runs.
     pub end_s: f64,
-    /// Fewest whole intervals in it of any run.
+    /// Fewest whole intervals in the phase, over runs.
     pub intervals: usize,
     /// Requests per second.
     pub requests_per_second: Option<Estimate>,
     /// Bytes per second.
     pub bytes_per_second: Option<Estimate>,
-    /// Mean response time of the requests that were completed in it or due by its end, those with their age then.
+    /// Mean response time of the requests that were completed in the phase, and of those that were due but unanswered
+    /// at its end, with their age then.
     pub response_mean_us: Option<Estimate>,
-    /// The 99th percentile of the same.
+    /// 99th percentile of the response time, with unanswered requests as in the mean.
     pub response_p99_us: Option<Estimate>,
-    /// Their maximum in any run.
+    /// Longest response time in any run, with unanswered requests as in the mean.
     #[serde(default)]
     pub response_max_us: Option<f64>,
-    /// Requests that were due by its end but not answered by then; maximum over runs.
+    /// Requests that were due by the end of the phase but not answered by then; maximum over runs.
     #[serde(default)]
     pub waiting_requests: Option<u64>,
-    /// For how long the oldest of any run had waited.
+    /// Age of the oldest unanswered request at the end of the phase, in any run.
     #[serde(default)]
     pub waiting_oldest_us: Option<f64>,
     /// Share of requests that failed.
@@ -127,8 +130,8 @@ pub struct PhaseOverRuns {
 }
 
 impl PhaseOverRuns {
-    /// Requests unanswered at its end, and the age of the oldest in microseconds, if that is longer than any
-    /// answered request took.
+    /// Requests unanswered at the end of the phase, and the age of the oldest in microseconds, if that is longer than
+    /// any answered request took.
     pub fn stall(&self) -> Option<(u64, f64)> {
         let oldest_us = self.waiting_oldest_us?;
         let is_longest = self
@@ -479,7 +482,7 @@ mod tests {
         assert_eq!(phases(&[], &sticky), Vec::new());
     }
 
-    /// A phase that occurs again is another one; runs without a phase do not count for it.
+    /// A phase that occurs again counts as another phase; runs without a phase don't enter its figures.
     #[test]
     fn over_several_runs() {
         let run = |rates: &[u64]| -> Vec<PhaseFigures> {

@@ -16,15 +16,15 @@ use super::times::{TimeFigure, TimesTogether};
 pub struct ResponseCost {
     /// Level before the fault, in microseconds.
     pub baseline_us: f64,
-    /// Upper edge of its band.
+    /// Upper edge of the baseline's band, in microseconds.
     pub high_us: f64,
     /// Ratio to the baseline during the fault; `null` if no request was due or outstanding then.
     pub factor: Option<f64>,
-    /// The same ratio for the worst interval.
+    /// Ratio to the baseline in the worst interval.
     pub factor_max: Option<f64>,
     /// Time from the start of the fault until its effect was detectable.
     pub detected: Answer,
-    /// Time from the end of the fault until recovery.
+    /// Time from the end of the fault until the response time recovered.
     pub recovered: Answer,
     /// How the verdict came about, from this run alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,7 +66,7 @@ fn longer(input: &Input, figure: TimeFigure) -> Option<RunSeries> {
             None if one.end_s <= input.before.1 => None,
             None => {
                 let from_s = *unanswered_from_s.get_or_insert(one.start_s);
-                // The mean age of what waits, but at least twice the usual time.
+                // The mean age of outstanding requests, but at least twice the usual time.
                 let us = (one.end_s - from_s) * 1e6 / 2.0;
                 Some(us.max(2.0 * usual.exp()))
             }
@@ -110,13 +110,13 @@ pub(super) fn of_figure(
 }
 
 impl FigureCost {
-    /// Waiting time beyond the usual, summed over all requests answered between the fault's start and the recovery of the
-    /// mean, and those outstanding then, with their age; `None` if that end is unknown. The intervals count whole: requests
-    /// held up by a stall are answered at once when it ends, anywhere within an interval. If that interval counts as
-    /// recovered, they are still outstanding at its start.
+    /// Waiting time beyond the usual, summed over all requests answered between the fault's start and the recovery of
+    /// the mean, and those outstanding then, with their age; `None` if that end is unknown. Intervals count as a
+    /// whole: requests held up by a stall are answered at once when it ends, anywhere within an interval. If that
+    /// interval counts as recovered, they are still outstanding at its start.
     pub fn excess_wait_s(&self, input: &Input) -> Option<f64> {
         let until_s = self.until_s?.min(input.horizon_s);
-        // Logarithms of means are below the logarithm of their mean: the baseline tells by how much.
+        // The mean of logarithms is below the logarithm of the mean; the baseline shows by how much.
         let (mut is, mut usual) = (0.0, 0.0);
         for (at, one) in input.series.iter().enumerate() {
             if one.end_s <= input.before.1
@@ -162,8 +162,8 @@ fn cost(input: &Input, answers: &Answers, figure: TimeFigure) -> Option<Response
     })
 }
 
-/// By how much more the requests outstanding at the end of an interval have waited than those at the end of a usual
-/// one, in all; `None` if their ages are unknown.
+/// Total additional wait of the requests outstanding at the end of an interval, compared with a usual interval;
+/// `None` if their ages are unknown.
 fn older_s(input: &Input, one: &IntervalFigures) -> Option<f64> {
     let ages_us = |one: &IntervalFigures| {
         let waiting = one.waiting?;

@@ -11,7 +11,7 @@ use super::*;
 enum Noise {
     /// Normal with this standard deviation, cut off at zero.
     Normal(f64),
-    /// The same with this correlation between neighbours (first-order autoregression).
+    /// Normal with this standard deviation and this correlation between neighbours (first-order autoregression).
     Alike(f64, f64),
     /// Log-normal with this deviation and a mean of 1: long tails.
     Skewed(f64),

@@ -4,7 +4,7 @@ use brunt_core::random::Random;
 
 use super::*;
 
-/// Intervals of a tenth of a second with these rates.
+/// Intervals of a tenth of a second each, with these rates.
 fn series(rates: &[(usize, f64)]) -> Vec<IntervalFigures> {
     let rates = rates
         .iter()
@@ -32,7 +32,7 @@ fn near(a: f64, b: f64) {
     assert!((a - b).abs() < 1e-6 * b.abs().max(1.0), "{a} is not {b}");
 }
 
-/// Half the rate for two seconds, then half a second until recovery, are reported as exactly that.
+/// A rate that halves for two seconds and takes another half second to recover is reported as exactly that.
 #[test]
 fn a_dip_has_its_depth_duration_and_recovery() {
     let series = series(&[(20, 1000.0), (20, 500.0), (5, 800.0), (20, 1000.0)]);
@@ -192,7 +192,7 @@ fn a_run_that_ends_too_soon_after_its_fault_cannot_tell_recovery() {
     check(&[], Some(5.1), Answer::Inconclusive);
     check(&[(9, 1000.0)], Some(5.1), Answer::Inconclusive);
     check(&[(9, 0.0)], Some(5.1), Answer::Inconclusive);
-    // Recovered, but for 0.9 s only.
+    // It recovered, but for 0.9 s only.
     let open = check(&[(20, 0.0), (9, 1000.0)], Some(7.1), Answer::Inconclusive);
     check(&[(20, 0.0)], None, Answer::Never);
     let back = check(&[(20, 1000.0)], None, Answer::AfterS(0.0));
@@ -291,7 +291,7 @@ fn longer_response_times_have_their_factor_and_recovery() {
     near(mean.factor_max.unwrap(), 3.0);
     near(mean.detected.seconds().unwrap(), 0.1);
     near(mean.recovered.seconds().unwrap(), 0.5);
-    // 200 requests 200 us too long, 50 requests 100 us.
+    // 200 requests take 200 us too long, and 50 requests 100 us.
     near(found.excess_wait_s.unwrap(), 0.040 + 0.005);
     near(p99.factor.unwrap(), 5.0);
     near(p99.recovered.seconds().unwrap(), 0.0);
@@ -300,7 +300,7 @@ fn longer_response_times_have_their_factor_and_recovery() {
     assert_eq!(found.detected, Answer::Never);
 }
 
-/// Requests that a stall held up count whole, wherever in an interval the stall ends.
+/// All requests that a stall held up count, wherever in an interval the stall ends.
 #[test]
 fn a_stall_that_ends_within_an_interval_costs_all_that_it_held_up() {
     for end_s in [3.0, 3.001, 3.02, 3.05, 3.099] {
@@ -328,7 +328,7 @@ fn a_stall_that_ends_within_an_interval_costs_all_that_it_held_up() {
     }
 }
 
-/// A stall takes its share of the fault, wherever in an interval the fault begins.
+/// A stall costs its share of the fault's time, wherever in an interval the fault begins.
 #[test]
 fn a_stall_counts_from_its_beginning() {
     for late_s in [0.0, 0.001, 0.02, 0.04] {
@@ -340,8 +340,8 @@ fn a_stall_counts_from_its_beginning() {
     }
 }
 
-/// Two runs that fall are no effect if two others rise as much: the noise does that. Next to two that are nearly
-/// usual, they are.
+/// A lower rate in two runs counts as noise, not as an effect, if the rate rises as much in two others. If the other
+/// two runs are nearly usual, it counts as an effect.
 #[test]
 fn runs_that_contradict_each_other_show_nothing() {
     let mut random = Random::for_part(9, 0);
@@ -361,8 +361,8 @@ fn runs_that_contradict_each_other_show_nothing() {
     assert_eq!(judged([7_000.0, 7_000.0, 9_950.0, 9_950.0]), 2);
 }
 
-/// Requests in each tenth of a second of four runs on a busy machine. From 1 to 5 s, the server had 2 % of
-/// a processor. Every run lost 99 %, although the rate before and after was a tenth of the usual at times.
+/// Requests in each tenth of a second of four runs on a busy machine. From 1 to 5 s, the server had 2 % of a
+/// processor. Every run lost 99 %, although the rate before and after was at times a tenth of the usual rate.
 #[rustfmt::skip]
 const STARVED: [[u64; 70]; 4] = [
     [9848, 9446, 3949, 6120, 914, 1128, 1388, 1016, 837, 880, 54, 65, 73, 120, 48, 0, 2, 0, 1, 0, 0, 2, 0, 1, 0, 0, 1, 25, 0, 2, 1, 0, 211, 178, 131, 124, 131, 142, 114, 189, 163, 1, 1, 1, 1, 95, 103, 1, 192, 199, 169, 4834, 4115, 6365, 11814, 11764, 11271, 11758, 5640, 3491, 9014, 11914, 11714, 12024, 6989, 536, 529, 487, 714, 586],
@@ -416,13 +416,13 @@ fn an_oscillation_is_no_excess_wait() {
         of_run(&series, &[span(2.0, 4.0)], 0).unwrap()
     };
     let runs: Vec<Degradation> = (1..=4).map(run).collect();
-    // A closed loop of 16 for two seconds, a tenth of whose rate is lost.
+    // A closed loop of 16 requests for two seconds, which loses a tenth of its rate during the fault.
     let wait_s = over_runs("slow", &runs).excess_wait_s.unwrap().mean;
     assert!((wait_s - 3.2).abs() < 0.32, "{wait_s}");
 }
 
-/// A server that is restarted after a second answers again half a second later. However noisy its rate is, it has not
-/// recovered before, and the requests that waited for it count although they are answered in a usual interval.
+/// A server that is restarted after a second answers again half a second later. However noisy its rate is, it counts
+/// as not recovered until then, and requests that waited for it count even if they are answered in a usual interval.
 #[test]
 fn nothing_has_recovered_before_an_answer() {
     const LENGTH_S: f64 = 0.25;

@@ -1,8 +1,8 @@
 //! Combines response times of several intervals: those of requests answered in them, and the ages of requests that were
 //! due by their end but not answered. Phases and costs use these figures.
 //!
-//! The rule: a request counts once. A request outstanding at the end of an interval is answered in a later one or is
-//! still outstanding there, so only those outstanding at the end of the last interval count.
+//! The rule: a request counts once. A request outstanding at the end of an interval is answered in a later interval
+//! or still outstanding at its end, so only those outstanding at the end of the last interval count.
 //!
 //! An outstanding request will take longer than its age. That biases a mean down, by less than the share of outstanding
 //! requests: little, unless they wait because something is stalled, in which case leaving them out would be the larger
@@ -41,18 +41,18 @@ impl TimeFigure {
 
 /// Several intervals combined.
 pub(super) struct TimesTogether<'a> {
-    /// Each interval with the share of it that counts.
+    /// Each interval, with the share of it that counts.
     parts: Vec<(&'a IntervalFigures, f64)>,
-    /// The last interval that counts whole.
+    /// The last interval that counts as a whole.
     last: Option<&'a IntervalFigures>,
-    /// Time between the end of the last whole interval and the end of all: requests that waited throughout that
-    /// interval are taken to have waited this much longer.
+    /// Time between the end of the last whole interval and the end of the last interval: requests that waited
+    /// throughout the former are taken to have waited this much longer.
     more_us: f64,
 }
 
 impl<'a> TimesTogether<'a> {
-    /// The whole intervals from `from_s` to `to_s`. One at the edge mixes two states, so partial intervals count, by
-    /// their share, only if no whole interval has times.
+    /// The whole intervals between `from_s` and `to_s`. An interval at the edge mixes two states, so partial
+    /// intervals count, by their share, only if no whole interval has times.
     pub fn in_time(series: &'a [IntervalFigures], from_s: f64, to_s: f64) -> TimesTogether<'a> {
         let all: Vec<(&IntervalFigures, f64)> = parts(series, from_s, to_s)
             .map(|(at, part)| (&series[at], part))
@@ -105,8 +105,8 @@ impl<'a> TimesTogether<'a> {
         })
     }
 
-    /// Ages at the end of all in nanoseconds, their counts, and whether these requests waited throughout the last whole
-    /// interval. If they did, they are stalled and taken to wait until the end of all.
+    /// Ages at the end of the last interval in nanoseconds, their counts, and whether these requests waited
+    /// throughout the last whole interval. If they did, they are stalled and taken to wait until the end.
     fn ages(&self, last: &IntervalFigures) -> impl Iterator<Item = (u64, u64, bool)> {
         let length = ((last.end_s - last.start_s) * 0.999e9) as u64;
         let more = (self.more_us * 1e3) as u64;

@@ -160,7 +160,7 @@ fn ratios_are_those_of_the_paper() {
     assert_eq!((found.clients.len(), bar("a", "2", "0").runs), (8, 3));
 }
 
-/// Two clients that get the same are even; with 15 and 5 the index is 20² / (2 × 250).
+/// Two clients with the same throughput have an index of 1; with 15 and 5 it is 20² / (2 × 250).
 #[test]
 fn evenness_is_that_of_clients_at_once() {
     let mut points = known();
@@ -186,8 +186,9 @@ fn evenness_is_that_of_clients_at_once() {
     assert_eq!(jain(&[0.0, 0.0]), None);
 }
 
-/// The ratios from the paper's text: with 44 clients GlusterFS was 164 times Ceph and 48 times Sheepdog in block reads,
-/// alone 8 and 18 times, and was not affected itself. So their indexes are 8/164 and 18/48 of its own.
+/// The ratios are from the paper's text: with 44 clients, GlusterFS was 164 times as fast as Ceph and 48 times as
+/// fast as Sheepdog in block reads, alone 8 and 18 times, and many clients did not affect GlusterFS. So the other two
+/// have indexes of 8/164 and 18/48 of GlusterFS's.
 #[test]
 fn the_papers_text_agrees_with_its_index() {
     let names: Vec<String> = (0..4).map(|client| format!("vm{client}")).collect();
@@ -291,8 +292,8 @@ fn no_number_without_an_interval() {
     );
 }
 
-/// A client measured only together with others is compared with itself, and a sweep that lacks the
-/// reference reports it.
+/// A client measured only together with others is compared with itself, and a sweep that lacks the reference reports
+/// that.
 #[test]
 fn only_the_same_clients_are_compared() {
     let mut points = known();

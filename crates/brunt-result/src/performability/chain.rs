@@ -7,7 +7,7 @@
 //! Reliability, Queuing, and Computer Science Applications, 2nd edition, 8.2). Components are independent, so the
 //! probability of a state of the system is the product of its components' (product form).
 //!
-//! The rule: only closed forms, so that a probability of 1e-12 is as precise as one of 0.5.
+//! The rule: use only closed forms, so that a probability of 1e-12 is as precise as one of 0.5.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,17 +15,18 @@ use serde::{Deserialize, Serialize};
 /// Units of one kind that fail and are repaired independently of all other components.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FailingComponent {
-    /// Its name.
+    /// Name of the component.
     pub name: String,
-    /// Faults that emulate its failures: the first one for one failed unit, the first two together for two, and so on.
+    /// Faults that emulate failures of units: the first fault for one failed unit, the first two together for two,
+    /// and so on.
     pub faults: Vec<String>,
-    /// Number of its units.
+    /// Number of units.
     pub units: u32,
     /// Mean time to failure of a working unit, in seconds.
     pub mttf_s: f64,
     /// Mean time to repair a unit, in seconds.
     pub mttr_s: f64,
-    /// Maximum units that are repaired at the same time.
+    /// Maximum number of units that are repaired at the same time.
     pub repairs_at_once: u32,
 }
 
@@ -36,7 +37,7 @@ pub(super) struct ChainState {
     pub faults: Vec<String>,
     /// Components with more failed units than they have faults.
     pub more: Vec<String>,
-    /// Share of time that the system spends in it.
+    /// Share of time that the system spends in the state.
     pub probability: f64,
 }
 
@@ -67,8 +68,8 @@ pub(super) fn states(components: &[FailingComponent]) -> Vec<ChainState> {
     states
 }
 
-/// The probability of each number of failed units from 0 to the number of the component's faults, and of more if it has
-/// more units.
+/// The probability of each number of failed units from 0 to the number of the component's faults, and of more failed
+/// units if the component has more.
 fn levels(component: &FailingComponent) -> Vec<f64> {
     let units = component.units as usize;
     let repairs = component.repairs_at_once as usize;
@@ -84,7 +85,7 @@ fn levels(component: &FailingComponent) -> Vec<f64> {
     weights
         .iter_mut()
         .for_each(|weight| *weight = (*weight - most).exp());
-    // The smallest first, because a sum in the other order would lose them.
+    // Add the smallest first, because they would be lost if added to a large sum.
     let mut ascending = weights.clone();
     ascending.sort_by(f64::total_cmp);
     let all: f64 = ascending.iter().sum();

@@ -199,7 +199,7 @@ fn a_mirror_stops_with_its_second_disk() {
     );
 }
 
-/// A state whose interval contains the bound may or may not have the service; one run alone decides nothing.
+/// A state whose interval contains the bound may or may not have the service; a single run decides nothing.
 #[test]
 fn noisy_states_are_undecided() {
     let wire = system(

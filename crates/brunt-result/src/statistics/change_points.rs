@@ -1,66 +1,68 @@
 //! Change points of a series of results, oldest first: where its level shifted, by how much, and how certain that is.
-//! For histories ([`crate::history`]).
+//! Used by histories ([`crate::history`]).
 //!
 //! The method is E-divisive (Matteson and James, A nonparametric approach for multiple change point analysis of
 //! multivariate data, Journal of the American Statistical Association, 2014, with exponent 1) over windows of a long
 //! series, as in Hunter, now Apache Otava (Fleming and others, Hunter: using change point detection to hunt for
-//! performance regressions, ICPE 2023). A series is split where the energy distance between both sides, scaled by
-//! `m n / (m + n)`, is largest; the parts are split in turn. Three points differ from Hunter:
+//! performance regressions, ICPE 2023). A series is split where the energy distance between both sides, scaled by `m
+//! n / (m + n)`, is largest; the parts are split in turn. There are three differences from Hunter:
 //!
-//! - The test is by permutations, as in Matteson and James. It assumes no law of the noise, and one outlier is never a
-//!   change, because it is as extreme in any order. The seed is constant: the same series always has the same changes.
-//! - Where no single split is significant, a middle part is tested against what is before and after it (circular binary
-//!   segmentation, Olshen and others, 2004). A slowdown that was fixed later hardly shows in a split in two.
-//! - The level is for the whole series, however many windows it has.
+//! - The test is by permutations, as in Matteson and James. It assumes no distribution of the noise, and one outlier
+//!   is never a change, because it is as extreme in any order. The seed is constant: the same series always has the
+//!   same changes.
+//! - Where no single split is significant, a middle part is tested against what comes before and after it (circular
+//!   binary segmentation, Olshen and others, 2004). A slowdown that was fixed later hardly shows when a series is
+//!   split in two.
+//! - The significance level applies to the whole series, however many windows it has.
 //!
-//! The rule: of unchanged series, whose results are exchangeable, at most [`FALSE_ALARMS`] have a change point. All
-//! else follows from that. A change needs [`SIDE_MIN`] results on each side, and fewer than [`RESULTS_MIN`] results
-//! have no change that is significant. Results that are correlated in time have more false alarms.
+//! The rule: at most [`FALSE_ALARMS`] of unchanged series, whose results are exchangeable, have a change point.
+//! Everything else follows from that. A change needs [`SIDE_MIN`] results on each side, and with fewer than
+//! [`RESULTS_MIN`] results no change is significant. Results that are correlated in time cause more false alarms.
 //!
-//! What can be seen is limited. For a shift of 5 % over results that differ by 3 %, with twenty results before and five
-//! after it, `ln(1.05) / 0.03 * sqrt(20 * 5 / 25)` is 3.25 standard errors. Even a test that knew the noise and the
-//! position would detect 75 % of such shifts at a level of 1 %. This one sees about a third of them, and 87 % after 20
-//! results. If single runs differ by 3 % and a result is the mean of five, results differ by 1.3 %, and it detects nine
-//! of ten shifts after three results and nearly all after four.
+//! There is a limit to what can be detected. For a shift of 5 % over results that differ by 3 %, with twenty results
+//! before and five after it, `ln(1.05) / 0.03 * sqrt(20 * 5 / 25)` is 3.25 standard errors. Even a test that knew the
+//! noise and the position would detect 75 % of such shifts at a level of 1 %. This test detects about a third of
+//! them, and 87 % after 20 results. If single runs differ by 3 % and a result is the mean of five, results differ by
+//! 1.3 %, and it detects nine of ten shifts after three results and nearly all after four.
 
 use brunt_core::random::Random;
 use serde::Serialize;
 
 use super::Welch;
 
-/// Share of unchanged series with a change point, at most.
+/// Largest share of unchanged series that have a change point.
 pub const FALSE_ALARMS: f64 = 0.01;
-/// Results on each side of a change point, at least.
+/// Minimum number of results on each side of a change point.
 pub const SIDE_MIN: usize = 3;
-/// With fewer results, too few orders are possible for one to be significant: of nine, the four largest are at one end in
-/// 2 of 126.
+/// With fewer results, no order is extreme enough to be significant: of nine, the four largest are at one end in 2 of
+/// 126 cases.
 pub const RESULTS_MIN: usize = 10;
-/// Results looked at together.
+/// Number of results examined together.
 const WINDOW: usize = 100;
-/// The part of the level that is for splits in two; the rest is for middle parts.
+/// The part of the significance level that is for splits in two; the rest is for middle parts.
 const SPLIT_SHARE: f64 = 0.8;
-/// Permutations that may be as extreme as a middle part that is significant.
+/// Number of permutations that may be as extreme as a middle part that counts as significant.
 const EXTREME_MAX: f64 = 2.0;
-/// Sums in another order are the same up to this share.
+/// Sums over other permutations count as equal if they differ by at most this share.
 const ROUNDING: f64 = 1e-9;
 const SEED: u64 = 0xed1;
 
-/// Where a series changed its level.
+/// A point where a series changed its level.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ChangePoint {
     /// The first value of the new level, from 0.
     pub index: usize,
-    /// Mean since the change point before; geometric if all values of the series are above zero.
+    /// Mean since the previous change point; geometric if all values of the series are above zero.
     pub before: f64,
-    /// Mean until the next change point, likewise.
+    /// Mean until the next change point; geometric if all values of the series are above zero.
     pub after: f64,
     /// `after / before`; `None` unless all values are above zero.
     pub ratio: Option<f64>,
-    /// Lower end of the ratio's 95 % interval (Welch), as if the place had been known.
+    /// Lower end of the ratio's 95 % interval (Welch), as if the position had been known.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: Option<f64>,
-    /// Chance that an unchanged series has a change as clear as this; below [`FALSE_ALARMS`].
+    /// Probability that an unchanged series has a change as clear as this; below [`FALSE_ALARMS`].
     pub p: f64,
 }
 
@@ -102,15 +104,15 @@ pub fn change_points(series: &[f64]) -> Vec<ChangePoint> {
     found.iter().enumerate().map(describe).collect()
 }
 
-/// A change point before its levels are known.
+/// A change point whose levels are not known yet.
 #[derive(Clone, Copy)]
 struct Place {
     index: usize,
     p: f64,
 }
 
-/// Change points by windows from the oldest result on. The next window begins at a change point that was found, or half a
-/// window on, so that no change is found twice.
+/// Finds change points window by window, from the oldest result on. The next window begins at a change point that was
+/// found, or otherwise half a window later, so that no change is found twice.
 fn places(values: &[f64]) -> Vec<Place> {
     let windows = 1 + values.len().saturating_sub(WINDOW).div_ceil(WINDOW / 2);
     let mut search = Search::new(windows as f64);
@@ -133,7 +135,7 @@ fn places(values: &[f64]) -> Vec<Place> {
     }
 }
 
-/// Moves each change point to the best split between its neighbours, which were not all known when it was found.
+/// Moves each change point to the best split between its neighbours, not all of which were known when it was found.
 fn relocate(values: &[f64], found: &mut [Place]) {
     for at in 0..found.len() {
         let start = at.checked_sub(1).map_or(0, |before| found[before].index);
@@ -145,7 +147,7 @@ fn relocate(values: &[f64], found: &mut [Place]) {
     }
 }
 
-/// The search in one series.
+/// The search within one series.
 struct Search {
     random: Random,
     windows: f64,
@@ -184,7 +186,7 @@ impl Search {
         self.divide(&values[start..], offset + start, found);
     }
 
-    /// Where to cut, and how likely that is by chance.
+    /// Where to split, and the probability of such a split by chance.
     fn cut(&mut self, values: &[f64]) -> Option<(Vec<usize>, f64)> {
         let values = &spaced(values)[..];
         let (observed, cut) = best_split(values);
@@ -198,8 +200,8 @@ impl Search {
         Some((vec![start, end], p))
     }
 
-    /// The p-value of a statistic, for the whole series and both kinds of tests; `None` if it is not significant, which
-    /// shows after few permutations.
+    /// The p-value of a statistic, for the whole series and both kinds of tests; `None` if it is not significant,
+    /// which is clear after a few permutations.
     fn test(
         &mut self,
         values: &[Spaced],
@@ -239,7 +241,7 @@ fn energy(m: usize, n: usize, within_m: f64, within_n: f64, between: f64) -> f64
     distance * m * n / (m + n)
 }
 
-/// A value with the sum of its distances to all others, which no order changes.
+/// A value with the sum of its distances to all others, which does not depend on the order.
 #[derive(Clone, Copy)]
 struct Spaced {
     value: f64,
@@ -255,7 +257,7 @@ fn spaced(values: &[f64]) -> Vec<Spaced> {
     each.collect()
 }
 
-/// The best split in two and its statistic.
+/// The best split into two parts, and its statistic.
 fn best_split(values: &[Spaced]) -> (f64, Option<usize>) {
     let (mut best, mut place) = (0.0, None);
     if values.len() < 2 * SIDE_MIN {
@@ -264,8 +266,8 @@ fn best_split(values: &[Spaced]) -> (f64, Option<usize>) {
     let (mut left, mut between) = (0.0, 0.0);
     let mut right: f64 = values.iter().map(|one| one.total).sum();
     for (at, Spaced { value, total }) in values.iter().enumerate() {
-        // Distances to those before it move from the pairs between both sides to those within the left one, and those
-        // to the values after it from the pairs within the right one to those between.
+        // Distances to values before it move from the pairs between both sides to those within the left one, and
+        // those to values after it from the pairs within the right one to those between.
         let mut before = 0.0;
         for other in &values[..at] {
             before += (other.value - value).abs();

@@ -1,24 +1,24 @@
 //! A ratio of two means over clients and rounds: every client has a figure in every round, on both sides. Used for the
 //! robustness indexes ([`crate::indexes`]).
 //!
-//! The rule: clients and rounds are resampled whole, and identically on both sides, because a client's place in the
-//! network and a round's time of day affect both.
+//! The rule: clients and rounds are resampled as a whole, and identically on both sides, because a client's place in
+//! the network and a round's time of day affect both.
 
 use brunt_core::random::Random;
 
 use super::{Ratio, student_quantile};
 
-/// Resamples of each direction: only their variance is used, which needs fewer than percentiles do.
+/// Number of resamples per direction: only their variance is used, which needs fewer than percentiles do.
 const CROSSED_RESAMPLES: usize = 2_000;
 
 /// The mean of all of `b` over the mean of all of `a`, with a 95 % interval on its logarithm. Rows are clients,
 /// columns are rounds.
 ///
-/// Clients and rounds are resampled with replacement, each separately. A bootstrap's variance is too small by (n - 1)
-/// / n, which is corrected for each; their sum is the variance of the ratio's logarithm, with degrees of freedom by
-/// Welch and Satterthwaite (Owen, The pigeonhole bootstrap, 2007; Hesterberg, What teachers should know about the
-/// bootstrap, 2015). Noise that belongs to neither clients nor rounds is included in both. With one client, the
-/// interval is over rounds alone.
+/// Clients and rounds are resampled with replacement, each separately. A bootstrap's variance is too small by a
+/// factor of (n - 1) / n, which is corrected for each; their sum is the variance of the ratio's logarithm, with
+/// degrees of freedom by Welch and Satterthwaite (Owen, The pigeonhole bootstrap, 2007; Hesterberg, What teachers
+/// should know about the bootstrap, 2015). Noise that is due to neither clients nor rounds is included in both. With
+/// one client, the interval is over rounds alone.
 ///
 /// `None` with fewer than two rounds, or if a resampled mean may be zero.
 pub fn crossed_ratio(a: &[Vec<f64>], b: &[Vec<f64>], seed: u64) -> Option<Ratio> {
@@ -67,7 +67,8 @@ pub fn crossed_ratio(a: &[Vec<f64>], b: &[Vec<f64>], seed: u64) -> Option<Ratio>
     })
 }
 
-/// The variance of the logarithm of the ratio of sums, resampled in pairs; `None` if a resample has no logarithm.
+/// The variance of the logarithm of the ratio of sums, resampled in pairs; `None` if the logarithm of a resample is
+/// undefined.
 fn resampled_variance(a: &[f64], b: &[f64], random: &mut Random) -> Option<f64> {
     let count = a.len();
     let mut logs = Vec::with_capacity(CROSSED_RESAMPLES);
@@ -109,7 +110,7 @@ mod tests {
             (apart.ratio - 0.5).abs() < 1e-12 && apart.low < 0.5 && apart.high > 0.5,
             "{apart:?}"
         );
-        // The same clients and rounds on both sides: differences they share are not noise.
+        // The same clients and rounds are on both sides: differences that the sides share are not noise.
         let b: Vec<Vec<f64>> = vec![vec![10.0, 20.0], vec![30.0, 60.0]];
         let a: Vec<Vec<f64>> = b
             .iter()
@@ -130,8 +131,8 @@ mod tests {
         assert_eq!(crossed_ratio(&[vec![1.0, 1.0]], &[vec![0.0, 0.0]], 1), None);
     }
 
-    /// Intervals cover the truth about as often as stated: with clients that lose differently, rounds that are slow on
-    /// both sides, and noise in every run.
+    /// Intervals cover the truth about as often as stated: with clients that lose different shares, rounds that are
+    /// slow on both sides, and noise in every run.
     #[test]
     fn intervals_hold_the_truth() {
         const EXPERIMENTS: u64 = 200;

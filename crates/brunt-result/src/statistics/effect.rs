@@ -13,64 +13,66 @@ use super::variance::Prior;
 use super::verdict::MachineAllowance;
 use super::{Metric, RunLikeness, mean, variance};
 
-/// The power that [`Effect::detectable`] is stated for.
+/// The power for which [`Effect::detectable`] is stated.
 pub const POWER: f64 = 0.8;
 
 /// More degrees of freedom than this make no difference.
 const FREEDOM_MAX: f64 = 1e6;
 
-/// What an effect counts.
+/// How an effect is expressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EffectScale {
-    /// Geometric mean of the second over that of the first; 1 is no change.
+    /// Geometric mean of the second set over that of the first; 1 is no change.
     Ratio,
-    /// Mean of the second less that of the first, in the metric's unit; 0 is no change.
+    /// Mean of the second set minus that of the first, in the metric's unit; 0 is no change.
     Difference,
 }
 
-/// Changes are shown in percent up to this ratio, and as factors above it: people don't think of those in percent.
+/// Changes are shown in percent up to this ratio and as factors above it, because large percentages are hard to read.
 pub const PERCENT_RATIO_MAX: f64 = 3.0;
 
 /// How much the second set differs from the first.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Effect {
-    /// What `value` and the intervals count.
+    /// How `value` and the intervals are expressed.
     pub scale: EffectScale,
     /// The ratio or the difference.
     pub value: f64,
-    /// The first set's figure: geometric mean of a ratio, otherwise mean. `value` leads from it to `second`.
+    /// The first set's figure: the geometric mean for a ratio, otherwise the mean. Applying `value` to it gives
+    /// `second`.
     pub first: f64,
-    /// The second set's.
+    /// The second set's figure.
     pub second: f64,
-    /// Lower end of its 95 % interval.
+    /// Lower end of the 95 % interval of `value`.
     pub low: f64,
-    /// Upper end of the interval.
+    /// Upper end of the 95 % interval.
     pub high: f64,
-    /// Lower end of the 90 % interval, which two one-sided tests at 5 % look at.
+    /// Lower end of the 90 % interval, which two one-sided tests at 5 % use.
     pub low_90: f64,
-    /// Upper end of the interval.
+    /// Upper end of the 90 % interval.
     pub high_90: f64,
-    /// Two-sided, of one figure alone.
+    /// Two-sided p-value of this figure alone.
     pub p: f64,
-    /// The same for the rest of the effect after subtracting everything that the machine's difference could explain.
+    /// Two-sided p-value of the rest of the effect, after subtracting everything that the machine's difference could
+    /// explain.
     pub p_beyond_machine: f64,
-    /// Degrees of freedom, those lent by other points among them.
+    /// Degrees of freedom, including those lent by other points.
     pub freedom: f64,
     /// Whether runs were compared round by round.
     pub paired: bool,
-    /// The smallest change that would have been shown with a chance of 80 %, after the correction for the number of
-    /// figures: as a share of the first, or in the metric's unit where that is a share itself. `null` where the first
-    /// is zero.
+    /// The smallest change that would have been shown with a probability of 80 %, after the correction for the number
+    /// of figures: as a share of the first set's figure, or in the metric's unit if that is a share itself. `null` if
+    /// the first set's figure is zero.
     pub detectable: Option<f64>,
-    /// With this many runs per side, a change of 10 % would be shown with a probability of 80 %, if runs continue to
-    /// differ as these do. `null` where no number of runs would suffice, because sessions differ by as much.
+    /// Number of runs per side with which a change of 10 % would be shown with a probability of 80 %, if runs
+    /// continue to differ as these do. `null` if no number of runs would suffice, because sessions differ by as much.
     pub runs_wanted: Option<u32>,
 }
 
-/// The change that [`Effect::runs_wanted`] is stated for.
+/// The change for which [`Effect::runs_wanted`] is stated.
 pub const WANTED: f64 = 0.10;
-/// Maximum number of runs that is ever advised.
+/// Maximum number of runs that is advised.
 const RUNS_WANTED_MAX: u32 = 10_000;
 
 /// The compared logarithms or figures, and their variances.
@@ -78,7 +80,7 @@ pub(super) struct Samples {
     scale: EffectScale,
     paired: bool,
     difference: f64,
-    /// (variance, degrees of freedom, runs) of each set, or of the pairs.
+    /// Variance, degrees of freedom and number of runs of each set, or of the pairs.
     cells: Vec<(f64, f64, f64)>,
     /// The first set's mean, as the basis of shares.
     first: f64,
@@ -89,7 +91,7 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// From a metric with at least two runs per side.
+    /// Prepares a metric with at least two runs per side.
     pub fn of(metric: &Metric) -> Samples {
         let (a, b) = (&metric.a, &metric.b);
         let positive = a.iter().chain(b).all(|run| *run > 0.0 && run.is_finite());
@@ -162,7 +164,7 @@ impl Samples {
         (self.scale == EffectScale::Ratio, self.paired)
     }
 
-    /// Variances and degrees of freedom.
+    /// The variances and their degrees of freedom.
     pub fn cells(&self) -> impl Iterator<Item = (f64, f64)> {
         self.cells
             .iter()
@@ -171,7 +173,7 @@ impl Samples {
 
     /// The effect, with variances moderated towards those of similar metrics. `alpha` is the significance
     /// level of its test.
-    // Long because every figure of an effect comes from the same error and law.
+    // Long because every figure of an effect comes from the same error and distribution.
     pub fn effect(&self, prior: &Prior, alpha: f64, is_share: bool) -> Effect {
         let Samples {
             scale,
@@ -211,7 +213,7 @@ impl Samples {
             runs_wanted: Some(super::RUNS_MIN as u32),
         };
         if error == 0.0 {
-            // No spread at all: the figures are either identical or certainly different.
+            // There is no spread at all: the figures are either identical or certainly different.
             return exact;
         }
         // Welch and Satterthwaite. The freedom lent by the prior is the same for both sets and counts once. The
@@ -300,7 +302,7 @@ impl Samples {
     }
 
     /// Whether the effect is shown to be smaller than `margin`: a share of the first set's figure, or an absolute
-    /// difference if the figure is itself a share.
+    /// difference if the figure itself is a share.
     pub fn is_within(&self, effect: &Effect, margin: f64, is_share: bool) -> bool {
         let (low, high) = match self.scale {
             EffectScale::Ratio => (1.0 / (1.0 + margin), 1.0 + margin),

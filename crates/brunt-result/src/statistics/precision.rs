@@ -1,9 +1,9 @@
 //! Decides when a point has enough runs for the requested precision, and describes points that did not reach it.
 //!
-//! The rule: stopping at the first narrow interval stops too often by luck, and such intervals cover the truth less
-//! often than stated. So a point needs more than [`PRECISION_RUNS_MIN`] runs, and an interval that meets the goal after
-//! two consecutive runs; the interval itself is wide enough for correlated runs ([`super::serial`]). Intervals stopped
-//! this way cover the truth in 93 % of cases or more, on series with a known truth.
+//! The rule: stopping at the first narrow interval often means stopping by luck, and such intervals cover the truth
+//! less often than stated. So a point needs more than [`PRECISION_RUNS_MIN`] runs, and an interval that meets the
+//! goal after two consecutive runs; the interval itself is wide enough for correlated runs ([`super::serial`]).
+//! Intervals stopped this way cover the truth in 93 % of cases or more, on series with a known truth.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,8 +13,8 @@ use super::{Estimate, RunCorrelation};
 /// Minimum number of runs of a point with a goal.
 pub const PRECISION_RUNS_MIN: usize = 6;
 
-/// Whether the figures of runs, each with its position in the order of all runs, meet `goal`: the half-width of the 95
-/// % interval as a share of the mean.
+/// Whether the figures of runs, each with its position in the order of all runs, meet `goal`: a half-width of the 95
+/// % interval, as a share of the mean.
 pub fn is_precise(runs: &[(u32, f64)], correlation: RunCorrelation, goal: f64) -> bool {
     let narrow = |count: usize| {
         let estimate = Estimate::of_correlated(&runs[..count], correlation);
@@ -43,14 +43,14 @@ pub struct PointPrecision {
     pub figure: PreciseFigure,
     /// Whether the precision was reached.
     pub reached: bool,
-    /// Half-width of the interval, as a share of the mean; `null` with fewer than two runs.
+    /// Half-width of the interval that was reached, as a share of the mean; `null` with fewer than two runs.
     pub half_width: Option<f64>,
-    /// Estimated runs needed; `null` if it was reached, or with too few runs to estimate.
+    /// Estimated runs needed; `null` if the precision was reached, or with too few runs to estimate.
     pub runs_wanted: Option<usize>,
 }
 
 impl PointPrecision {
-    /// From a point's complete runs, each with its position in the order of all runs.
+    /// Computes the precision from a point's complete runs, each with its position in the order of all runs.
     pub fn of(
         runs: &[(u32, f64)],
         correlation: RunCorrelation,
@@ -61,7 +61,7 @@ impl PointPrecision {
         let reached = is_precise(runs, correlation, goal);
         let wanted = estimate.and_then(|estimate| {
             let wanted = estimate.runs_wanted(goal)?;
-            // At least one run more, because the existing ones were not enough.
+            // At least one more run, because the existing ones were not enough.
             Some(wanted.max(runs.len() + 1).max(PRECISION_RUNS_MIN + 1))
         });
         PointPrecision {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     /// The share of simulated sequences of runs that stopped with an interval that covers the truth, and the mean
-    /// number of runs.
+    /// number of runs in a sequence.
     fn coverage(noise: Noise, goal: f64, rounds: u64) -> (f64, f64) {
         let (mut covered, mut runs_made) = (0u32, 0);
         for round in 0..rounds {

@@ -1,34 +1,34 @@
 //! Correlation of consecutive runs, and intervals that are wide enough for it. A study estimates the correlation of
 //! each figure over the runs of all points together, because few runs of one point show little.
 //!
-//! The model: the deviation of a run's figure follows that of the run before, in the order in which they were made,
-//! with one correlation (a first-order autoregression). The mean of such runs is less certain than that of as many
-//! independent ones, and their spread underestimates the true one. Both are corrected by what the model expects of the
-//! actual order, and Student's t gets the remaining degrees of freedom (Satterthwaite).
+//! The model: the deviation of a run's figure follows the deviation of the previous run, in the order in which they
+//! were made, with one correlation (a first-order autoregression). The mean of such runs is less certain than that of
+//! as many independent runs, and their spread underestimates the true one. Both are corrected by what the model
+//! expects of the actual order, and Student's t gets the remaining degrees of freedom (Satterthwaite).
 //!
-//! The rule: an interval is never narrower than that of independent runs. A few runs can look correlated or independent
-//! by chance, so the evidence is combined with a prior: with few runs of one point the interval depends on both, with
-//! many on the evidence alone.
+//! The rule: an interval is never narrower than that of independent runs. A few runs can look correlated or
+//! independent by chance, so the evidence is combined with a prior: with few runs of one point, the interval depends
+//! on both; with many, on the evidence alone.
 
 use super::{Estimate, mean, student_quantile, variance};
 
 /// Minimum degrees of freedom of all points together to estimate a correlation.
 const FREEDOM_MIN: usize = 3;
-/// The correlation is increased by up to this share of its standard error. For a few runs the increase is smaller,
+/// The correlation is increased by at most this share of its standard error. For a few runs the increase is smaller,
 /// because the full one would triple their intervals.
 const CAUTION: f64 = 0.65;
-/// Prior correlation of runs, and the number of runs it is worth: a cautious guess, since a shared machine showed 0.3
-/// (docs/results.md). Without it, intervals over four to twenty runs of a single point with a correlation of 0.5
-/// between neighbours cover the truth in 90 to 92 %; with it in 93 to 94, and in 99 if runs are independent.
+/// Prior correlation of runs, and the number of runs that it is worth: a cautious guess, since a shared machine
+/// showed 0.3 (docs/results.md). Without it, intervals over four to twenty runs of a single point with a correlation
+/// of 0.5 between neighbours cover the truth in 90 to 92 %; with it in 93 to 94, and in 99 if runs are independent.
 const GUESS: f64 = 0.43;
 const GUESS_RUNS: f64 = 12.0;
 /// Upper limit of the estimated correlation.
 const CORRELATION_MAX: f64 = 0.8;
-/// Number of most recent runs to estimate from: the time this takes grows with their square.
+/// Number of most recent runs to estimate from: the time that this takes grows with the square of their number.
 const RUNS_MAX: usize = 96;
 /// Runs correlated by less than this count as independent.
 const NEGLIGIBLE: f64 = 1e-6;
-/// Bisections until the correlation is known to a thousandth.
+/// Number of bisections until the correlation is known to a thousandth.
 const HALVINGS: usize = 10;
 
 /// Correlation of consecutive runs, 0 to 0.8.
@@ -39,7 +39,8 @@ impl RunCorrelation {
     /// Independent runs.
     pub const NONE: RunCorrelation = RunCorrelation(0.0);
 
-    /// From one figure: for each point, its runs' positions in the order of all runs and their figures.
+    /// Estimates the correlation from one figure: for each point, its runs' positions in the order of all runs and
+    /// their figures.
     pub fn of(points: &[Vec<(u32, f64)>]) -> RunCorrelation {
         let runs = Residuals::of(points);
         if runs.0.len() < FREEDOM_MIN + runs.points() {
@@ -77,17 +78,17 @@ fn power(correlation: f64, gap: u32) -> f64 {
     correlation.powi(gap.min(1 << 20) as i32)
 }
 
-/// How much less information correlated runs give than as many independent ones.
+/// How much less information correlated runs provide than as many independent ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunLikeness {
-    /// Variance of their mean, relative to that of independent runs: 1 or more.
+    /// Variance of the runs' mean, relative to that of independent runs: 1 or more.
     pub inflation: f64,
-    /// Degrees of freedom of their spread.
+    /// Degrees of freedom of the runs' spread.
     pub freedom: f64,
 }
 
 impl RunLikeness {
-    /// For this many independent runs.
+    /// The values for this many independent runs.
     pub fn independent(count: usize) -> RunLikeness {
         RunLikeness {
             inflation: 1.0,
@@ -95,7 +96,7 @@ impl RunLikeness {
         }
     }
 
-    /// For runs at these positions in the order of all runs, ascending.
+    /// The values for runs at these positions in the order of all runs, ascending.
     pub fn of(places: impl Iterator<Item = u32>, correlation: RunCorrelation) -> RunLikeness {
         let places: Vec<u32> = places.collect();
         // Results that don't record the order of their runs have the same position for all.
@@ -104,7 +105,7 @@ impl RunLikeness {
             return RunLikeness::independent(places.len());
         }
         let count = places.len() as f64;
-        // From the matrix of correlations between these runs: the sum of each row, and of all squares.
+        // The values from the matrix of correlations between these runs: the sum of each row, and of all squares.
         let (mut rows, mut squares) = (vec![1.0; places.len()], count);
         for (index, order) in places.iter().enumerate() {
             for (other, later) in places.iter().enumerate().skip(index + 1) {
@@ -132,7 +133,8 @@ impl RunLikeness {
 }
 
 impl Estimate {
-    /// From one figure for each run with its position in the order of all runs; `None` without any.
+    /// Computes the estimate from one figure for each run with its position in the order of all runs; `None` without
+    /// any.
     pub fn of_correlated(runs: &[(u32, f64)], correlation: RunCorrelation) -> Option<Estimate> {
         let figures: Vec<f64> = runs.iter().map(|(_, figure)| *figure).collect();
         let independent = Estimate::of(&figures)?;
@@ -162,7 +164,7 @@ struct Residual {
     off: f64,
 }
 
-/// In the order in which the runs took place.
+/// Sorted by the order in which the runs took place.
 struct Residuals(Vec<Residual>);
 
 impl Residuals {
@@ -284,7 +286,7 @@ mod tests {
 
     /// Simulates experiments with this many points and rounds, with correlated consecutive runs on top of a trend.
     /// Returns the share of the points' intervals that cover the truth, for plain and for widened intervals, and the
-    /// median of the widening.
+    /// median factor of the widening.
     fn coverage(points: usize, rounds: usize, alike: f64, trend: f64) -> [f64; 3] {
         let experiments = if points == 1 { 3000 } else { 300 };
         let (mut plain, mut widened, mut wider) = (0u32, 0u32, Vec::new());
@@ -330,8 +332,9 @@ mod tests {
                 for (alike, trend) in [(0.0, 0.0), (0.3, 0.0), (0.5, 0.0), (0.0, 3.0)] {
                     let [plain, widened, wider] = coverage(points, rounds, alike, trend);
                     println!(
-                        "{points} points, {rounds} rounds, neighbours alike by {alike}, trend {trend}: {:.1} % of plain \
-                         intervals hold the truth, {:.1} % of widened ones, {wider:.2} times as wide",
+                        "{points} points, {rounds} rounds, correlation of neighbours {alike}, trend \
+                         {trend}: {:.1} % of plain intervals cover the truth, {:.1} % of widened ones, \
+                         {wider:.2} times as wide",
                         plain * 100.0,
                         widened * 100.0
                     );
@@ -339,7 +342,8 @@ mod tests {
                         widened >= 0.93,
                         "{points} points, {rounds} rounds, {alike}, {trend}: {widened}"
                     );
-                    // A few independent runs of one point pay for the width that correlated ones need.
+                    // For one point with few runs, even independent runs get intervals that are wide enough for
+                    // correlated ones.
                     let most = if points == 1 { 1.75 } else { 1.25 };
                     assert!(
                         alike > 0.0 || trend > 0.0 || wider < most,

@@ -25,7 +25,7 @@ impl Prior {
         freedom: 0.0,
     };
 
-    /// From variances and their degrees of freedom.
+    /// Estimates the prior from variances and their degrees of freedom.
     pub fn of(cells: &[(f64, f64)]) -> Prior {
         let known: Vec<(f64, f64)> = cells
             .iter()
@@ -48,8 +48,8 @@ impl Prior {
             .map(|(_, freedom)| trigamma(freedom / 2.0))
             .sum::<f64>()
             / count;
-        // Their agreement is known no better than from all of them together; half of that, because few may
-        // agree by chance.
+        // The degrees of freedom of the prior are limited by those of all variances together; half of that, because
+        // few may agree by chance.
         let most = known.iter().map(|(_, freedom)| freedom).sum::<f64>() / 2.0;
         let freedom = if spread > own {
             (2.0 * trigamma_inverse(spread - own)).min(most)
@@ -123,7 +123,8 @@ mod tests {
         }
     }
 
-    /// Similar variances lend each other freedom; variances far apart keep their own; few are left alone.
+    /// Similar variances lend each other degrees of freedom; variances far apart stay unchanged, as do too few of
+    /// them.
     #[test]
     fn likes_lend_freedom() {
         let mut random = Random::new(3);

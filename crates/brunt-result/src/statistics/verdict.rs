@@ -22,10 +22,10 @@ use super::effect::{Effect, EffectScale, Samples};
 use super::variance::Prior;
 use super::{ALPHA, Estimate, MannWhitney, RUNS_MIN, RunLikeness};
 
-/// Changes of less than this share count as none, unless the user chooses another margin.
+/// Changes smaller than this share don't count, unless the user chooses another margin.
 pub const MARGIN: f64 = 0.05;
 
-/// Which way is up.
+/// Which direction is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
@@ -35,7 +35,7 @@ pub enum Better {
     Lower,
 }
 
-/// What a comparison says about a metric.
+/// The verdict on a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -43,13 +43,13 @@ pub enum Verdict {
     Better,
     /// `b` is worse than `a`.
     Worse,
-    /// They differ by less than the margin, and that is shown.
+    /// The sets are shown to differ by less than the margin.
     Same,
-    /// Neither is shown; the interval says how large a difference may still be.
+    /// Neither is shown; the interval shows how large a difference may still be.
     Inconclusive,
-    /// They differ, but the machine did as well, by enough to explain it.
+    /// The sets differ, but the machine also differed by enough to explain it.
     MachinesDiffered,
-    /// Inconclusive for lack of runs: fewer than [`RUNS_MIN`] a side.
+    /// Inconclusive for lack of runs: fewer than [`RUNS_MIN`] per side.
     TooFewRuns,
 }
 
@@ -87,26 +87,26 @@ pub struct Metric {
     pub name: String,
     /// Kind of figure, such as `iops`: metrics of one kind share information about noise.
     pub kind: Cow<'static, str>,
-    /// Which direction is better.
+    /// Which direction of the metric is better.
     pub better: Better,
     /// A figure for each run of the first set.
     pub a: Vec<f64>,
     /// A figure for each run of the second set.
     pub b: Vec<f64>,
-    /// Whether each run of the first set was made in the same round as the run of the second at the same index.
+    /// Whether each run of the first set was made in the same round as the run in the second set at the same index.
     pub paired: bool,
     /// Correlation of the runs in each set; `None` for independent ones.
     pub likeness: [Option<RunLikeness>; 2],
     /// Possible influence of the machine.
     pub machine: MachineAllowance,
-    /// Whether it is a share, whose changes are differences.
+    /// Whether the metric is a share, whose changes are expressed as differences.
     pub is_share: bool,
     /// Index of an earlier metric that expresses the same fact.
     pub one_with: Option<usize>,
 }
 
 impl Metric {
-    /// A metric of independent runs.
+    /// Creates a metric whose runs are independent.
     pub fn new(
         name: impl Into<String>,
         kind: impl Into<Cow<'static, str>>,
@@ -136,22 +136,22 @@ pub struct Comparison {
     pub name: String,
     /// Mean and interval of the first set.
     pub a: Option<Estimate>,
-    /// Of the second.
+    /// Mean and interval of the second set.
     pub b: Option<Estimate>,
     /// `b` relative to `a`: the basis of the verdict.
     pub effect: Option<Effect>,
     /// Rank test, for comparison: where the two disagree, look at the runs.
     pub mann_whitney: Option<MannWhitney>,
-    /// The effect's p after Holm's correction over all figures that are not one.
+    /// The effect's p-value after Holm's correction over all figures that express different facts.
     pub p_holm: Option<f64>,
-    /// What may be said.
+    /// The conclusion.
     pub verdict: Verdict,
-    /// Whether `b` is shown to be better or worse, however little.
+    /// Whether `b` is shown to be better or worse, by however little.
     pub shown: Option<Verdict>,
 }
 
 /// Compares all metrics of two sets of runs at once: the more metrics there are, the stronger each one's evidence has
-/// to be. A change smaller than the share `margin` counts as none.
+/// to be. A change smaller than the share `margin` doesn't count.
 pub fn compare(metrics: &[Metric], margin: f64) -> Vec<Comparison> {
     let samples: Vec<Option<Samples>> = metrics
         .iter()
@@ -265,15 +265,15 @@ impl TestedMetric<'_> {
     /// Whether the machine's difference may explain the change.
     fn may_be_the_machine(&self) -> bool {
         self.effect.zip(self.p_holm).is_some_and(|(effect, p)| {
-            // The factor by which the effect's own p was corrected.
+            // The factor by which the effect's own p-value was corrected.
             let factor = if effect.p > 0.0 { p / effect.p } else { 1.0 };
             self.metric.machine.disturbed || effect.p_beyond_machine * factor >= ALPHA
         })
     }
 }
 
-/// The corrected p of each effect. An effect that is not counted is corrected by the factor of the metric
-/// it is tied to.
+/// The corrected p-value of each effect. An effect that is not counted is corrected by the factor of the metric that
+/// expresses the same fact.
 fn corrected(
     metrics: &[Metric],
     effects: &[Option<Effect>],
@@ -294,12 +294,14 @@ fn corrected(
         let Some(effect) = effect.filter(|_| !counted(index)) else {
             continue;
         };
-        let other = metrics[index].one_with.expect("only such are not counted");
+        let other = metrics[index]
+            .one_with
+            .expect("only metrics tied to another are not counted");
         let others = (
             effects[other].expect("it was tested").p,
             all[other].expect("it is counted"),
         );
-        // The factor by which the other metric was corrected; if its p is zero, the maximum.
+        // The factor by which the other metric was corrected; if its p-value is zero, the maximum.
         let factor = if others.0 > 0.0 {
             others.1 / others.0
         } else {

@@ -2,7 +2,7 @@
 
 use brunt_lake::{Batch, Coding, Column, Table};
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const TABLE: Table = Table {
     name: "environment",
     doc: "One row for each fact about the machine, the program and the targets at the start of the experiment.",
@@ -15,7 +15,7 @@ pub const TABLE: Table = Table {
             "key",
             "Name of the fact, such as `kernel` or `mount_options`.",
         ),
-        Column::text("value", "Its value.").coded(Coding::Delta),
+        Column::text("value", "Value of the fact.").coded(Coding::Delta),
     ],
 };
 

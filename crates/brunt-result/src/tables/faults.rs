@@ -5,43 +5,53 @@ use brunt_lake::{Batch, Coding, Column, Table};
 use super::origin::RunOrigin;
 use crate::event::FaultRecord;
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const TABLE: Table = Table {
     name: "faults",
     doc: "One row for each fault injected into a run, with the proof that it was in effect and that it was gone afterwards.",
     columns: &[
         Column::int("run", "The run."),
         Column::int("fault", "Index in the experiment's list of faults, from 0."),
-        Column::text("name", "Its name."),
-        Column::text("kind", "Its kind, such as `storage` or `link`."),
-        Column::text("place", "Name of the target, link or host that it affects."),
-        Column::text("what", "Its effect."),
+        Column::text("name", "Name of the fault."),
+        Column::text("kind", "Kind of the fault, such as `storage` or `link`."),
+        Column::text(
+            "place",
+            "Name of the target, link or host that the fault affects.",
+        ),
+        Column::text("what", "Effect of the fault, in words."),
         Column::int(
             "start_ns",
-            "When it was injected, since the workers of the run started.",
+            "When the fault was injected, since the workers of the run started.",
         ),
-        Column::int("shown_ns", "When it was proven to be in effect."),
-        Column::text("shown_by", "Evidence.").coded(Coding::Delta),
+        Column::int("shown_ns", "When the fault was proven to be in effect."),
+        Column::text("shown_by", "Evidence that the fault was in effect.").coded(Coding::Delta),
         Column::int(
             "end_ns",
-            "When it was removed; null if the run ended before.",
+            "When the fault was removed; null if the run ended before that.",
         )
         .nullable(),
         Column::int(
             "gone_ns",
-            "When it was proven to be gone; null if it was not.",
+            "When the fault was proven to be gone; null if it was not.",
         )
         .nullable(),
-        Column::text("gone_by", "Evidence; empty if it was not proven.").coded(Coding::Delta),
+        Column::text(
+            "gone_by",
+            "Evidence that the fault was gone; empty if that was not proven.",
+        )
+        .coded(Coding::Delta),
         Column::int(
             "gaps",
-            "How often it was lost and injected again because its target was killed.",
+            "How often the fault was lost and injected again because its target was killed.",
         ),
-        Column::int("gap_ns", "Total time of these gaps."),
+        Column::int(
+            "gap_ns",
+            "Total time for which the fault was absent in between.",
+        ),
     ],
 };
 
-/// Adds one fault in its current state.
+/// Adds one row for a fault in its current state.
 pub fn append(rows: &mut Batch, moment: &RunOrigin, fault: &FaultRecord) {
     rows.row()
         .count(moment.run.into())

@@ -25,7 +25,7 @@ pub const DONE: &[Column] = &[
     Column::int("timeouts", "Attempts that exceeded the workload's timeout."),
 ];
 
-/// Columns of requests that did not succeed: one for each [`RequestStatus`] except the good one.
+/// Columns of requests that did not succeed: one for each [`RequestStatus`] except success.
 pub const LOST: &[Column] = &[
     Column::int("scsi_errors", "Requests that failed with a SCSI status."),
     Column::int("os_errors", "Requests that the operating system rejected."),
@@ -51,15 +51,15 @@ pub const LOST: &[Column] = &[
 pub const TIMES: &[Column] = &[
     Column::float("response_mean_ns", "Mean response time: from when a request was due to its completion, retries included; null if none completed.").nullable(),
     Column::int("response_p50_ns", "Median of the response time.").nullable(),
-    Column::int("response_p90_ns", "Its 90th percentile.").nullable(),
-    Column::int("response_p99_ns", "Its 99th percentile.").nullable(),
-    Column::int("response_p99_9_ns", "Its 99.9th percentile.").nullable(),
+    Column::int("response_p90_ns", "90th percentile of the response time.").nullable(),
+    Column::int("response_p99_ns", "99th percentile of the response time.").nullable(),
+    Column::int("response_p99_9_ns", "99.9th percentile of the response time.").nullable(),
     Column::int("response_max_ns", "Maximum response time.").nullable(),
     Column::float("service_mean_ns", "Mean service time: from the last submission to the completion; null if none completed.").nullable(),
     Column::int("service_p50_ns", "Median of the service time.").nullable(),
-    Column::int("service_p90_ns", "Its 90th percentile.").nullable(),
-    Column::int("service_p99_ns", "Its 99th percentile.").nullable(),
-    Column::int("service_p99_9_ns", "Its 99.9th percentile.").nullable(),
+    Column::int("service_p90_ns", "90th percentile of the service time.").nullable(),
+    Column::int("service_p99_ns", "99th percentile of the service time.").nullable(),
+    Column::int("service_p99_9_ns", "99.9th percentile of the service time.").nullable(),
     Column::int("service_max_ns", "Maximum service time.").nullable(),
 ];
 

@@ -1,4 +1,4 @@
-//! Table `histograms`: the data from which SQL computes percentiles of any merge.
+//! Table `histograms`: the data from which SQL computes percentiles of any combination of rows.
 //!
 //! Short intervals are combined into extents whose length grows with the run, up to a second. Otherwise an hour of 10 ms
 //! intervals would take half a gigabyte, and `intervals` already has the percentiles of each interval. With a fixed
@@ -13,18 +13,19 @@ use brunt_lake::{Batch, Column, Table};
 use super::figures::OP;
 use super::origin::RunOrigin;
 
-/// The length of an extent is the run's time so far, divided by this: about this many for a short run, and at most a
-/// hundred more for a run of several days.
+/// The length of an extent is the run's time so far, divided by this: a short run has about this many extents, and a
+/// run of several days at most a hundred more.
 const EXTENTS: u32 = 20;
-/// Maximum length that an extent has to reach.
+/// The length at which an extent is always long enough.
 const EXTENT_ENOUGH: Duration = Duration::from_secs(1);
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const TABLE: Table = Table {
     name: "histograms",
-    doc: "Latency histograms: one row for each extent of a run, operation and non-empty bucket. An extent is a report interval, or as many as make a twentieth of the time since the run's start, a second at most. Buckets are the same \
-          everywhere, at most 0.1 % wide, and may be added up over extents, operations and runs. \
-          (A latency beyond 2^43 ns, 2.4 hours, is in the last bucket.)",
+    doc: "Latency histograms: one row for each extent of a run, operation and non-empty bucket. An \
+     extent is one report interval, or as many as make up a twentieth of the time since the run's start, but at \
+     most a second. Buckets are the same everywhere, at most 0.1 % wide, and may be added up over extents, \
+     operations and runs. (Latencies beyond 2^43 ns, 2.4 hours, are in the last bucket.)",
     columns: &[
         Column::int("run", "The run."),
         Column::int(
@@ -90,7 +91,7 @@ impl Extent {
         }
     }
 
-    /// Writes the rest.
+    /// Writes the remaining intervals as the last extent.
     pub fn end(&mut self, rows: &mut Batch, moment: &RunOrigin) {
         let Some((start, end)) = self.span.take() else {
             return;
@@ -185,8 +186,8 @@ mod tests {
             .iter()
             .map(|(start, end)| (end - start) / 10_000_000)
             .collect();
-        // At first every interval is written; a run of a second has more than twenty, one of half a minute fewer
-        // than two hundred.
+        // At first every interval is an extent; a run of a second has more than twenty extents, one of half a minute
+        // fewer than two hundred.
         assert_eq!(lengths[..20], [1; 20]);
         assert!(
             spans

@@ -1,4 +1,4 @@
-//! Tables `indexes` and `clients`: the robustness indexes, and each client's throughput.
+//! Tables `indexes` and `clients`: the robustness indexes, and the throughput of each client.
 
 use std::collections::BTreeMap;
 
@@ -7,34 +7,35 @@ use brunt_lake::{Batch, Column, Table};
 use crate::impact::{CLIENTS_AXIS, ImpactIndex, ImpactKind, ImpactRatio, ON_AXIS};
 use crate::summary::Summary;
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const TABLE: Table = Table {
     name: "indexes",
-    doc: "One row for each index of robustness and what it describes, written when the experiment ends: how much \
-          throughput is left with many clients at once, or with a link delay ([indexes.md](indexes.md)).",
+    doc: "One row for each index of robustness and each thing that it describes, written when the \
+     experiment ends: how much throughput is left with many clients at once, or with a link delay \
+     ([indexes.md](indexes.md)).",
     columns: &[
         Column::text("index", "`parallelism` or `latency`."),
         Column::text("target", "Name of the target."),
         Column::text("workload", "Name of the workload."),
         Column::text(
             "axes",
-            "Values of the other axes that both sides have in common, as in labels.",
+            "Values of the other axes, which are the same on both sides, as in labels.",
         ),
         Column::text("op", "Kind of operation; null for all kinds together.").nullable(),
         Column::int("at_once", "Clients at once."),
         Column::text(
             "link_delay",
-            "For `latency`: the delay that is compared with none.",
+            "For `latency`: the delay, which is compared with no delay.",
         )
         .nullable(),
         Column::text(
             "of",
-            "`client`: of the mean of a client; `all`: of all clients together.",
+            "`client`: ratio of a client's mean throughput; `all`: of the throughput of all clients together.",
         ),
-        Column::float("ratio", "The ratio; null where it has no interval.").nullable(),
-        Column::float("low", "Lower end of its 95 % interval.").nullable(),
-        Column::float("high", "Upper end.").nullable(),
-        Column::text("missing", "Why it is missing.").nullable(),
+        Column::float("ratio", "The ratio; null if it has no interval.").nullable(),
+        Column::float("low", "Lower end of the ratio's 95 % interval.").nullable(),
+        Column::float("high", "Upper end of the interval.").nullable(),
+        Column::text("missing", "Why the ratio has no interval.").nullable(),
         Column::int(
             "clients",
             "Number of clients that the interval covers; with 1, it covers rounds only.",
@@ -47,7 +48,7 @@ pub const TABLE: Table = Table {
     ],
 };
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const CLIENTS: Table = Table {
     name: "clients",
     doc: "One row for each client of each point of an experiment that has indexes of robustness, and for each of its kinds \
@@ -55,22 +56,26 @@ pub const CLIENTS: Table = Table {
     columns: &[
         Column::text(
             "client",
-            "Its host's name; `local` for the process that ran the experiment.",
+            "Name of the client's host; `local` for the process that ran the experiment.",
         ),
         Column::text("target", "Name of the target."),
         Column::text("workload", "Name of the workload."),
         Column::text("axes", "Values of the point's axes, as in labels."),
-        Column::int("at_once", "Clients at once, if that is swept.").nullable(),
-        Column::text("company", "Their names, joined by `+`.").nullable(),
+        Column::int("at_once", "Number of concurrent clients, if that is swept.").nullable(),
+        Column::text("company", "Names of the concurrent clients, joined by `+`.").nullable(),
         Column::text("op", "Kind of operation; null for all kinds together.").nullable(),
-        Column::float("bytes_per_second", "Mean over runs; null if no run counts.").nullable(),
-        Column::float("low", "Lower end of its 95 % interval; null with one run.").nullable(),
-        Column::float("high", "Upper end.").nullable(),
+        Column::float(
+            "bytes_per_second",
+            "Mean throughput over runs; null if no run counts.",
+        )
+        .nullable(),
+        Column::float("low", "Lower end of the 95 % interval; null with one run.").nullable(),
+        Column::float("high", "Upper end of the interval.").nullable(),
         Column::int("runs", "Runs that count."),
     ],
 };
 
-/// All indexes of an experiment, in both tables.
+/// Adds all indexes of an experiment to both tables.
 pub fn append(indexes: &mut Batch, clients: &mut Batch, summary: &Summary) {
     let Some(found) = &summary.indexes else {
         return;

@@ -13,49 +13,50 @@ const WHEN: &[Column] = &[
         "trial",
         "The trial of a rate search, from 0; 0 in other runs.",
     ),
-    Column::int("interval", "Its number in the run, from 0."),
+    Column::int("interval", "Number of the interval in the run, from 0."),
     Column::int(
         "start_ns",
-        "Its start, since the workers of the run started; ramp-up comes before the first one.",
+        "Start of the interval, since the workers of the run started; ramp-up comes before the first one.",
     ),
     Column::int(
         "end_ns",
-        "Its end; the last one may be shorter, or longer if requests were still outstanding.",
+        "End of the interval; the last one may be shorter, or longer if requests were still outstanding.",
     ),
 ];
 
 const IN_FLIGHT: &[Column] = &[Column::float(
     "in_flight",
-    "Mean number of requests in flight. They count before they complete, so a stalled device shows its depth.",
+    "Mean number of requests in flight. Requests count before they complete, so a stalled device shows its depth.",
 )];
 
 /// Columns of outstanding requests; null in rows written by versions that did not record them.
 const WAITING: &[Column] = &[
     Column::int(
         "waiting",
-        "Requests that were due by its end and not answered, sent or not. For a replay, only those that a worker has \
-        taken.",
+        "Requests, sent or not, that were due by the interval's end and not answered. For a replay, \
+         only those that a worker has taken.",
     )
     .nullable(),
-    Column::float("waiting_mean_ns", "Their mean waiting time since they were due.").nullable(),
+    Column::float("waiting_mean_ns", "Mean time that these requests had waited since they were due.").nullable(),
     Column::int("waiting_max_ns", "Age of the oldest of these requests.").nullable(),
 ];
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const TABLE: Table = Table {
     name: "intervals",
-    doc: "One row for each report interval of a run, all workers and operations together. A request belongs to the interval in which it completed.",
+    doc: "One row for each report interval of a run, for all workers and operations together. A \
+     request belongs to the interval in which it completed.",
     columns: &columns::<41>(&[WHEN, DONE, LOST, IN_FLIGHT, TIMES, COST, WAITING]),
 };
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const OPS: Table = Table {
     name: "interval_ops",
-    doc: "The same for each kind of operation attempted in the interval.",
+    doc: "One row for each report interval of a run and kind of operation attempted in it, for all workers together.",
     columns: &columns::<24>(&[WHEN, &[Column::text("op", OP)], DONE, TIMES]),
 };
 
-/// Fills both tables; `scratch` is reused for all kinds of operations together.
+/// Fills both tables; `scratch` is reused for the times of all kinds of operations together.
 pub fn append(
     all: &mut Batch,
     ops: &mut Batch,

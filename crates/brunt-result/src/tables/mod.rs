@@ -1,8 +1,8 @@
 //! The tables of a result in Parquet files, for DuckDB, pandas and Spark (docs/results.md). A study's observer fills
 //! them during the runs; `brunt report` reads them.
 //!
-//! To add a table, add one file here with its `TABLE` and a function that appends rows, one line in [`TABLES`], and the
-//! event that fills it in the study's recorder of results.
+//! To add a table, add one file here with its `TABLE` and a function that appends rows, one line in [`TABLES`], and a
+//! call in the study's recorder of results for the event that fills it.
 //!
 //! The rule: rows contain plain data only; nothing here opens a file.
 

@@ -9,6 +9,6 @@ pub struct RunOrigin {
     pub run: u32,
     /// Trial of a rate search, from 0.
     pub trial: u32,
-    /// Start of the run's workers: zero of all times in the tables.
+    /// Start of the run's workers: the zero of all times in the tables.
     pub origin: Nanos,
 }

@@ -5,39 +5,41 @@ use brunt_lake::{Batch, Column, Table};
 use crate::event::RunInfo;
 use crate::summary::RunSummary;
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const TABLE: Table = Table {
     name: "phases",
-    doc: "One row for each phase of a run with faults: from one start or end of a fault to the next. Response times are those of requests that completed in it, and the ages of those that were due by its end and not answered.",
+    doc: "One row for each phase of a run with faults: from one start or end of a fault to the next. \
+     Response times are those of requests that completed in the phase, and the ages of those that were due by \
+     its end and not answered.",
     columns: &[
         Column::int("run", "The run."),
-        Column::int("phase", "Its number in the run, from 0."),
+        Column::int("phase", "Number of the phase in the run, from 0."),
         Column::text("kind", "`before`, `during`, `between` or `after` faults."),
         Column::text(
             "faults",
-            "Names of the faults in effect, with ` and ` between them; empty without any.",
+            "Names of the faults in effect, joined by ` and `; empty if there are none.",
         ),
-        Column::int("start_ns", "Its start, since measuring began."),
-        Column::int("end_ns", "Its end."),
+        Column::int("start_ns", "Start of the phase, since measuring began."),
+        Column::int("end_ns", "End of the phase."),
         Column::int(
             "intervals",
-            "Whole report intervals in it; with none, its figures are mixed with those of its neighbours.",
+            "Whole report intervals in the phase; if 0, its figures are mixed with those of its neighbours.",
         ),
         Column::float(
             "requests_per_second",
             "Completed requests per second; before all faults, the baseline.",
         ),
-        Column::float("bytes_per_second", "The same in bytes."),
+        Column::float("bytes_per_second", "Bytes per second."),
         Column::float("response_mean_ns", "Mean response time.").nullable(),
         Column::float(
             "response_p99_ns",
-            "Its 99th percentile, at most 0.8 % too high.",
+            "99th percentile of the response time, at most 0.8 % too high.",
         )
         .nullable(),
-        Column::float("response_max_ns", "Maximum of it.").nullable(),
+        Column::float("response_max_ns", "Longest response time.").nullable(),
         Column::int(
             "waiting",
-            "Requests that were due by its end and were still unanswered; null if that is not known.",
+            "Requests that were due by the phase's end and were still unanswered; null if that is not known.",
         )
         .nullable(),
         Column::float("waiting_max_ns", "Age of the oldest of these requests.").nullable(),
@@ -45,7 +47,7 @@ pub const TABLE: Table = Table {
     ],
 };
 
-/// All phases of a run.
+/// Adds all phases of a run.
 pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary) {
     let nanos = |us: Option<f64>| us.map(|us| us * 1e3);
     let since = |seconds: f64| (seconds.max(0.0) * 1e9).round() as u64;

@@ -1,31 +1,31 @@
-//! Tables `points` and `axes`: the points that the experiment's runs belong to.
+//! Tables `points` and `axes`: the points to which the experiment's runs belong.
 
 use brunt_core::{Size, Span};
 use brunt_lake::{Batch, Column, Table};
 
 use crate::summary::Summary;
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const TABLE: Table = Table {
     name: "points",
-    doc: "One row for each point: a workload against a target, with a value on each axis of the sweep. If several \
-        jobs run at once, each is a point, and so are all of them together. A job's runs have separate rows in the \
-        other tables; leave out points with `part_of` when adding up figures.",
+    doc: "One row for each point: a workload against a target, with a value on each axis of the \
+     sweep. If several jobs run at once, each job is a point, and all of them together are another. A job's runs \
+     have separate rows in the other tables; leave out points with `part_of` when adding up figures.",
     columns: &[
-        Column::int("point", "Its number, from 0."),
+        Column::int("point", "Number of the point, from 0."),
         Column::text("label", "Target, workload and the value on each axis."),
         Column::text("target", "Name of the target."),
         Column::text("workload", "Name of the workload."),
         Column::int(
             "part_of",
-            "For one of several jobs: the point with the combined figures of all of them, in runs of the same \
-            `repetition`; null for other points.",
+            "For one of several jobs: the point with the combined figures of all jobs, in runs of the \
+             same `repetition`; null for other points.",
         )
         .nullable(),
     ],
 };
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const AXES: Table = Table {
     name: "axes",
     doc: "One row for each point and swept axis.",
@@ -41,7 +41,7 @@ pub const AXES: Table = Table {
     ],
 };
 
-/// All points of an experiment, in both tables.
+/// Adds all points of an experiment to both tables.
 pub fn append(points: &mut Batch, axes: &mut Batch, summary: &Summary) {
     for (index, point) in summary.points.iter().enumerate() {
         let index = index as u64;
@@ -91,7 +91,7 @@ fn number(value: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// An axis can be plotted, whatever its unit.
+    /// An axis can be plotted, whatever the unit of its values.
     #[test]
     fn values_are_numbers() {
         let check =

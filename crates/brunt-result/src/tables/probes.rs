@@ -5,12 +5,13 @@ use brunt_lake::{Batch, Coding, Column, Table};
 use super::origin::RunOrigin;
 use crate::event::Sample;
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const TABLE: Table = Table {
     name: "probes",
-    doc: "One row for each figure and sample of hosts and of parts of devices during runs. [probes.md](probes.md) lists the figures.",
+    doc: "One row for each figure in each sample of a host or of a part of a device during runs. \
+     [probes.md](probes.md) lists the figures.",
     columns: &[
-        Column::int("run", "The run during which it was taken."),
+        Column::int("run", "The run during which the sample was taken."),
         Column::text(
             "host",
             "Host: `local`, a host of the lab, or one of `[hosts]`.",
@@ -19,11 +20,11 @@ pub const TABLE: Table = Table {
             "start_ns",
             "Start of the sample, since the workers of the run started; negative before that.",
         ),
-        Column::int("end_ns", "Its end, when the counters were read."),
+        Column::int("end_ns", "End of the sample, when the counters were read."),
         Column::text("probe", "The probe, such as `cpu` or `network`."),
         Column::text(
             "instance",
-            "Instance, such as `cpu0` or `eth0`; empty for all together.",
+            "Instance, such as `cpu0` or `eth0`; empty for the sum over all instances.",
         ),
         Column::text("metric", "Metric, with its unit."),
         Column::float("value", "How much.").coded(Coding::Dictionary),

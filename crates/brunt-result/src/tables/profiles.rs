@@ -6,7 +6,7 @@ use crate::event::RunInfo;
 use crate::profile::{PhaseProfile, RoleProfile};
 use crate::summary::RunSummary;
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const TABLE: Table = Table {
     name: "profiles",
     doc: "One row for each call stack that samples found, for each run, phase and role; empty without `[profile]` \
@@ -31,15 +31,15 @@ pub const TABLE: Table = Table {
             "stack",
             "Functions from the outermost to the innermost, joined by `;`; the first is the program's name.",
         ),
-        Column::int("samples", "How often it was found running."),
+        Column::int("samples", "Number of samples that found this stack."),
     ],
 };
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const TIMES: Table = Table {
     name: "profile_times",
-    doc: "One row for each phase of a run and role: CPU time by the kernel's counters, and numbers of samples; empty \
-          without `[profile]`. The role `machine` is all processors together.",
+    doc: "One row for each phase of a run and role: CPU time from the kernel's counters, and numbers \
+     of samples; empty without `[profile]`. The role `machine` is all processors together.",
     columns: &[
         Column::int("run", "The run."),
         Column::int("phase", "The phase's number in the run's profile, from 0."),
@@ -48,8 +48,8 @@ pub const TIMES: Table = Table {
             "`before`, `during`, `between` or `after` the faults; null for a run without faults.",
         )
         .nullable(),
-        Column::int("start_ns", "Its start, since measuring began."),
-        Column::int("end_ns", "Its end."),
+        Column::int("start_ns", "Start of the phase, since measuring began."),
+        Column::int("end_ns", "End of the phase."),
         Column::text("role", "As in `profiles`, or `machine`."),
         Column::float("user_ns", "CPU time in user mode; null if not counted.").nullable(),
         Column::float("system_ns", "CPU time in the kernel; null if not counted.").nullable(),
@@ -68,16 +68,16 @@ pub const TIMES: Table = Table {
             "Time that the hypervisor gave to other guests; only for `machine`.",
         )
         .nullable(),
-        Column::int("samples", "Samples; null for `machine`.").nullable(),
+        Column::int("samples", "Number of samples; null for `machine`.").nullable(),
         Column::int(
             "unnamed",
-            "Of these, samples whose innermost function has no name.",
+            "Samples among them whose innermost function has no name.",
         )
         .nullable(),
     ],
 };
 
-/// The profile of a run.
+/// Adds the profile of a run.
 pub fn append(stacks: &mut Batch, times: &mut Batch, info: &RunInfo, run: &RunSummary) {
     let Some(profile) = &run.profile else {
         return;

@@ -5,37 +5,41 @@ use brunt_lake::{Batch, Column, Table};
 use crate::event::RunInfo;
 use crate::summary::RunSummary;
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const TABLE: Table = Table {
     name: "replay",
-    doc: "One row for each part of the time of a run that replayed a trace (0.1 s; twice as long each time there would \
-          be more than 128): how late requests were, and how many were in flight.",
+    doc: "One row for each part of the time of a run that replayed a trace: how late requests were, \
+     and how many were in flight. A part is 0.1 s long; its length doubles whenever there would be more than 128 \
+     parts.",
     columns: &[
         Column::int("run", "The run."),
         Column::int(
             "start_ns",
-            "When the part begins, from the start of the run's workers, by when requests were due.",
+            "Start of the part, since the run's workers started, by when requests were due.",
         ),
-        Column::int("end_ns", "Where it ends."),
-        Column::int("requests", "Requests that were due in it."),
+        Column::int("end_ns", "End of the part."),
+        Column::int("requests", "Requests that were due in this part."),
         Column::float(
             "issue_error_mean_ns",
-            "From when a request was due to when it was sent, on average.",
+            "Mean time from when a request was due to when it was sent.",
         ),
-        Column::float("issue_error_max_ns", "The longest."),
+        Column::float(
+            "issue_error_max_ns",
+            "Longest time from when a request was due to when it was sent.",
+        ),
         Column::float(
             "depth_mean",
             "Mean number of requests in flight when a request was sent.",
         ),
         Column::float(
             "trace_depth_mean",
-            "The same in the trace; null where it has no response times.",
+            "Mean number of requests in flight in the trace; null if it has no response times.",
         )
         .nullable(),
     ],
 };
 
-/// The course of a run over time, if it replayed a trace.
+/// Adds the course of a run over time, if it replayed a trace.
 pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary) {
     let nanos = |seconds: f64| (seconds * 1e9).round() as u64;
     for moment in run.replay.iter().flat_map(|replay| &replay.over_time) {

@@ -6,7 +6,7 @@ use brunt_lake::{Batch, Coding, Column, Table};
 use super::figures::OP;
 use super::origin::RunOrigin;
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const TABLE: Table = Table {
     name: "requests",
     doc: "One row for each request of workloads that have `record_requests = true`; empty otherwise. \
@@ -17,7 +17,7 @@ pub const TABLE: Table = Table {
             "trial",
             "The trial of a rate search, from 0; 0 in other runs.",
         ),
-        Column::int("worker", "Worker that sent it, from 0."),
+        Column::int("worker", "Worker that sent the request, from 0."),
         Column::int(
             "sequence",
             "Position in the worker's sequence; the same seed yields the same request.",
@@ -27,27 +27,27 @@ pub const TABLE: Table = Table {
         Column::int("len_bytes", "How much.").coded(Coding::Dictionary),
         Column::int(
             "intended_ns",
-            "When it was due (open loop) or issued (closed loop), since the workers of the run started.",
+            "When the request was due (open loop) or issued (closed loop), since the workers of the run started.",
         ),
         Column::int(
             "sent_ns",
-            "When its last attempt was submitted to the device; null if it never was.",
+            "When the request's last attempt was submitted to the device; null if it never was.",
         )
         .nullable(),
         Column::int(
             "completed_ns",
-            "When its last attempt completed; null if it never did.",
+            "When the request's last attempt completed; null if it never did.",
         )
         .nullable(),
         Column::int("retries", "Retries."),
         Column::text(
             "status",
-            "How it ended: `good`, or the kind of error or loss.",
+            "How the request ended: `good`, or the kind of error or loss.",
         ),
     ],
 };
 
-/// Adds requests of a run.
+/// Adds requests of a run to the table.
 pub fn append(rows: &mut Batch, moment: &RunOrigin, requests: &[RequestRecord]) {
     for request in requests {
         rows.row()

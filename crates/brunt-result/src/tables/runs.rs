@@ -12,26 +12,30 @@ use crate::event::RunInfo;
 use crate::noise::MachineNoise;
 use crate::summary::RunSummary;
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const TABLE: Table = Table {
     name: "runs",
     doc: "One row for each run that ended, complete or not. Confidence intervals are computed over runs.",
     columns: &columns::<62>(&[
         &[
             Column::int("run", "Position among all runs of the experiment, from 0; identifies the run in all tables."),
-            Column::int("point", "The point it is a run of."),
+            Column::int("point", "The point that the run belongs to."),
             Column::int("repetition", "Repetition of the point, from 0."),
-            Column::int("seed", "Seed of all its requests."),
-            Column::int("began_unix_ns", "Wall-clock time at which its preparation started, since 1970 (UTC)."),
-            Column::text("stopped", "Why it ended: `done`, `steady`, `not-steady`, `interrupted`, `device-gone`, `host-lost`."),
-            Column::bool("complete", "Whether it ran to the end as planned; other runs are not evaluated."),
+            Column::int("seed", "Seed of all the run's requests."),
+            Column::int("began_unix_ns", "Wall-clock time at which the run's preparation started, since 1970 (UTC)."),
+            Column::text("stopped", "Why the run ended: `done`, `steady`, `not-steady`, `interrupted`, `device-gone`, \
+             `host-lost`."),
+            Column::bool("complete", "Whether the run went to the end as planned; other runs are not evaluated."),
             Column::int("measured_ns", "Measured time, without ramp-up and draining."),
-            Column::float("requests_per_second", "Throughput: sum over all workers, or what all of them did while all ran (`common` in `summary.json`)."),
-            Column::float("bytes_per_second", "The same in bytes."),
+            Column::float("requests_per_second", "Throughput: sum over all workers, or the throughput \
+             in the time in which all of them ran (`common` in `summary.json`)."),
+            Column::float("bytes_per_second", "Throughput in bytes per second."),
             Column::float("rate_found", "Rate search: highest rate within the limit; null if there was none, and for other runs.")
                 .nullable(),
             Column::int("trial", "Rate search: the trial that this row's figures are from; 0 otherwise."),
-            Column::int("recording_wait_ns", "Total time that workers waited because requests were recorded faster than they could be written. Beyond a hundredth of the run, its rates are too low."),
+            Column::int("recording_wait_ns", "Total time that workers waited because requests were \
+             recorded faster than they could be written. If that exceeds a hundredth of the run, its rates are \
+             too low."),
         ],
         DONE,
         LOST,
@@ -39,32 +43,33 @@ pub const TABLE: Table = Table {
         COST,
         &[
             Column::int("response_min_ns", "Shortest response time, exact; null if no request completed.").nullable(),
-            Column::int("service_min_ns", "Shortest service time, likewise.").nullable(),
-            Column::float("stolen_share", "Share of all processors' time that the hypervisor gave to other guests \
-                           during the run; null where the kernel does not report it.").nullable(),
-            Column::float("wakeup_mean_ns", "How late a sleeping thread next to the load was woken: mean; null for a \
-                           run too short to tell, as in the next columns.").nullable(),
-            Column::float("wakeup_max_ns", "The longest duration.").nullable(),
-            Column::float("work_mean_ns", "How long a fixed piece of work next to the load took: mean.").nullable(),
-            Column::float("work_min_ns", "The shortest duration.").nullable(),
-            Column::int("noise_samples", "How often both were measured."),
+            Column::int("service_min_ns", "Shortest service time, exact; null if no request completed.").nullable(),
+            Column::float("stolen_share", "Share of all processors' time that the hypervisor gave to \
+             other guests during the run; null if the kernel does not report it.").nullable(),
+            Column::float("wakeup_mean_ns", "Mean delay with which a sleeping thread next to the load \
+             was woken; null for a run too short to tell, like the next columns.").nullable(),
+            Column::float("wakeup_max_ns", "Longest delay of a wake-up.").nullable(),
+            Column::float("work_mean_ns", "Mean time that a fixed piece of work next to the load took.").nullable(),
+            Column::float("work_min_ns", "Shortest time that the piece of work took.").nullable(),
+            Column::int("noise_samples", "Number of measurements of wake-ups and of the piece of work."),
             Column::int("verified_bytes", "Bytes that were read and compared with what had been written there, ramp-up included; null without `verify`.").nullable(),
-            Column::int("wrong_bytes", "Of these, bytes of blocks that differed.").nullable(),
-            Column::int("first_wrong_offset", "Offset in bytes of the first block that was found to be wrong; null \
-                if none was.").nullable(),
-            Column::float("work_median_ns", "The median of the fixed piece of work: the processors' speed, which \
-                preemption hardly affects. This column and the next ones are null in results written before they \
-                were added.").nullable(),
-            Column::float("waited_share", "Share of their time that the load's threads were ready and waited for a processor; null where the kernel does not count it.").nullable(),
+            Column::int("wrong_bytes", "Bytes of blocks that differed.").nullable(),
+            Column::int("first_wrong_offset", "Offset in bytes of the first block that was found to \
+             be wrong; null if there was none.").nullable(),
+            Column::float("work_median_ns", "Median time of the fixed piece of work: the processors' \
+             speed, which preemption hardly affects. This column and the next ones are null in results written \
+             before they were added.").nullable(),
+            Column::float("waited_share", "Share of their time in which the load's threads were ready \
+             to run but waited for a processor; null if the kernel does not count it.").nullable(),
             Column::float("others_cpus", "CPU time that other programs used during the run, as a number of \
                            CPUs.").nullable(),
-            Column::float("throttled_share", "Share of the time that the control group was stopped because its CPU \
-                           quota was used up.").nullable(),
+            Column::float("throttled_share", "Share of the time in which Brunt's control group was \
+             stopped because its CPU quota was used up.").nullable(),
             Column::float("stalled_ns", "Total delay of wake-ups that were 250 ms or more late: Brunt itself did not \
                 run.").nullable(),
-            Column::text("engine", "Engine that issued its requests, `io_uring` or `threads`; null if its load needs \
-                          none, if hosts had different ones, and in results written before it was \
-                          recorded.").nullable(),
+            Column::text("engine", "Engine that issued the run's requests, `io_uring` or `threads`; \
+             null if its load needs none, if hosts used different ones, and in results written before it was \
+             recorded.").nullable(),
         ],
     ]),
 };

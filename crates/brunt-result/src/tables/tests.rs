@@ -4,7 +4,7 @@ use brunt_lake::markdown;
 
 use super::*;
 
-/// Every table is described in the same way.
+/// Every table is documented in the same way.
 #[test]
 fn tables_are_described() {
     let mut names: Vec<&str> = TABLES.iter().map(|table| table.name).collect();
@@ -16,8 +16,8 @@ fn tables_are_described() {
     }
 }
 
-/// The page describes exactly the existing tables and columns. With `BRUNT_WRITE_DOCS=1` the test updates
-/// the page instead.
+/// The page docs/results.md describes exactly the existing tables and columns. With `BRUNT_WRITE_DOCS=1` the test
+/// updates the page instead.
 #[test]
 fn the_page_has_all_tables() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results.md");

@@ -7,11 +7,11 @@ use crate::event::RunInfo;
 use crate::summary::RunSummary;
 use crate::transfer::{InterfaceTraffic, LinkTraffic, WayBytes};
 
-/// See its doc.
+/// Its `doc` describes the table.
 pub const TABLE: Table = Table {
     name: "transfer",
-    doc: "One row for each link of the lab, or interface of another host, and direction, for each run and each part that \
-          faults cut it into: the bytes that it carried while the load was measured ([indexes.md](indexes.md)).",
+    doc: "Bytes carried while the load was measured: one row for each link of the lab or interface of \
+     another host, direction, run, and part that faults cut the run into ([indexes.md](indexes.md)).",
     columns: &[
         Column::int("run", "The run."),
         Column::text(
@@ -27,23 +27,24 @@ pub const TABLE: Table = Table {
         Column::text("link", "Name of the link, or `HOST:INTERFACE`."),
         Column::text(
             "direction",
-            "`there`, from the link's first host to its second, or `back`; of an interface `sent`, or `received` for whole \
-             runs.",
+            "`there`, from the link's first host to its second, or `back`; for an interface `sent` \
+             or, for whole runs, `received`.",
         ),
         Column::bool(
             "delayed",
             "Whether the link has a delay at any point of the experiment, like links between sites.",
         ),
         Column::int("start_ns", "Start of the part, since measuring began."),
-        Column::int("end_ns", "Its end."),
+        Column::int("end_ns", "End of the part."),
         Column::int(
             "bytes",
-            "Bytes that the sending host handed to the link, with Ethernet headers; bytes that the interface counted.",
+            "Bytes that the sending host passed to the link, with Ethernet headers, or that the interface counted.",
         ),
         Column::int("useful_bytes", "Bytes that all requests of the run read and wrote in the same time."),
         Column::float(
             "idle_bytes_per_second",
-            "What the direction carried before the run, without load; null without `idle` in `[lab]` or `host_idle`.",
+            "Bytes per second that the direction carried before the run, without load; null without \
+             `idle` in `[lab]` or `host_idle`.",
         )
         .nullable(),
         Column::int("error_bytes", "How far `bytes` may be off; null if unknown.").nullable(),
@@ -75,7 +76,7 @@ struct Way<'a> {
     idle_error: Option<f64>,
 }
 
-/// Bytes on links and at interfaces during a run.
+/// Adds the bytes on links and at interfaces during a run.
 pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary) {
     let Some(transfer) = &run.transfer else {
         return;

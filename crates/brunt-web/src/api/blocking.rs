@@ -1,4 +1,4 @@
-//! Runs handlers' disk access on blocking threads instead of the thread that answers requests.
+//! Runs handlers' disk accesses on blocking threads instead of the thread that answers requests.
 //!
 //! The rule: a slow folder, such as one on an unreachable network file system, delays only the request that needs it,
 //! never those that watch or stop a run.

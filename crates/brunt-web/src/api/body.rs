@@ -1,5 +1,5 @@
-//! The request bodies that the API accepts: JSON of limited size. Other content types are refused, because they are all
-//! that a form on another site can send.
+//! The request bodies that the API accepts: JSON of limited size. Other content types are rejected, because a form on
+//! another site can send only those.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::http::answer::trouble;
 
-/// Longer bodies are refused. The limit covers the largest experiment file plus JSON's overhead.
+/// Longer bodies are rejected. The limit covers the largest experiment file plus JSON's overhead.
 const BYTES_MAX: usize = 1 << 20;
 /// How long a body may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
             trouble(StatusCode::PAYLOAD_TOO_LARGE, &what, None)
         };
         let body = request.into_body();
-        // Don't read a body whose announced length is already too long.
+        // Don't read a body whose announced length is already too large.
         if body.size_hint().lower() > BYTES_MAX as u64 {
             return Err(too_long());
         }

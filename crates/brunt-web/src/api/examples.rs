@@ -1,12 +1,12 @@
 //! The experiments in `examples/` that need no files and no other machine, as starting points on the page. One line
-//! each.
+//! per experiment.
 
 use serde::Serialize;
 
 /// An example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ShippedExample {
-    /// Its file name without the extension.
+    /// The file name without the extension.
     pub name: &'static str,
     /// The experiment's name.
     pub title: &'static str,

@@ -19,7 +19,7 @@ pub enum LinkedPage {
     Report(String),
     /// Results to compare with the first one.
     Comparison(Vec<String>),
-    /// The history of these results.
+    /// The history of the results with these ids.
     History(Vec<String>),
 }
 
@@ -52,7 +52,7 @@ impl PageLinks {
         Ok(key)
     }
 
-    /// The page for this key, if the link is still valid.
+    /// The page for this key, if its link is still valid.
     pub fn find(&self, key: &str) -> Option<LinkedPage> {
         self.find_at(key, Instant::now())
     }

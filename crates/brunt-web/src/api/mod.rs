@@ -39,14 +39,14 @@ use crate::live::viewers::Viewers;
 
 /// The serving program's actions on an experiment; implemented by the command line.
 pub trait ExperimentActions: Send + Sync + 'static {
-    /// Checks an experiment's text and returns its mistakes or its plan. Opens no device.
+    /// Checks an experiment's text and returns its mistakes or its plan. Opens no devices.
     fn check(&self, text: &str) -> CheckedText;
 
-    /// The command that runs the experiment in this file and writes its results to `folder`. It gets the server's
-    /// socket as its standard input (`LivePage::send`).
+    /// Returns the command that runs the experiment in this file and writes its results to `folder`. The command gets
+    /// the server's socket as its standard input (`LivePage::send`).
     ///
     /// # Errors
-    /// This program's executable cannot be found.
+    /// The path of this program's executable is unknown.
     fn command(&self, experiment: &Path, folder: &Path) -> io::Result<Command>;
 }
 
@@ -55,7 +55,7 @@ pub trait ExperimentActions: Send + Sync + 'static {
 pub struct CheckedText {
     /// Mistakes; only the first one found.
     pub errors: Vec<TextMistake>,
-    /// Notes for the user before starting it.
+    /// Notes for the user before starting the experiment.
     pub notes: Vec<String>,
     /// The experiment; `None` if there is a mistake.
     pub found: Option<CheckedExperiment>,
@@ -66,22 +66,22 @@ pub struct CheckedText {
 pub struct CheckedExperiment {
     /// The parsed experiment.
     pub experiment: Experiment,
-    /// Its runs.
+    /// The experiment's runs.
     pub plan: Plan,
-    /// Its text, with included files inlined.
+    /// The experiment's text, with included files inlined.
     pub text: String,
 }
 
 /// A mistake in a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TextMistake {
-    /// Its line, from 1; `None` if it has no position.
+    /// Line of the mistake, from 1; `None` if it has no position.
     pub line: Option<usize>,
-    /// Its column, from 1, in UTF-16 units, as browsers count.
+    /// Column of the mistake, from 1, in UTF-16 units, as browsers count.
     pub column: Option<usize>,
-    /// The line of its end.
+    /// Line of the mistake's end.
     pub end_line: Option<usize>,
-    /// The column after its end.
+    /// Column after the mistake's end.
     pub end_column: Option<usize>,
     /// What is wrong.
     pub message: String,
@@ -98,11 +98,12 @@ pub struct ServedSite {
 }
 
 impl ServedSite {
-    /// Serves on this listener until dropped. Lists the results in `results`, and those in `around` and one level below;
+    /// Serves this listener until dropped. Lists the results in `results`, and those in `around` and one level below;
     /// experiments can be started if `may_start`.
     ///
     /// # Errors
-    /// A folder, the thread or the token's random numbers are not available.
+    /// A folder can't be opened, the thread can't be started, or the system can't provide random numbers for the
+    /// token.
     pub fn start(
         listener: TcpListener,
         results: &Path,

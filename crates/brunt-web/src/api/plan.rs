@@ -1,7 +1,7 @@
-//! An experiment's plan for the page's sketch and timeline: hosts, links, targets, workloads, faults and duration.
-//! Derived from the experiment alone; nothing is opened.
+//! An experiment's plan for the page's sketch and timeline: hosts, links, targets, workloads, faults and duration. It
+//! is derived from the experiment alone; nothing is opened.
 //!
-//! The rule: no secrets. URLs are shown as in results.
+//! The rule: a plan contains no secrets; URLs are shown as in results.
 
 use brunt_core::device_url::without_secrets;
 use brunt_study::experiment::{Experiment, Plan};
@@ -14,13 +14,13 @@ use serde_json::Value;
 pub struct PlanSketch {
     /// The experiment's name.
     pub name: String,
-    /// How many runs it makes; with a `precision`, the minimum.
+    /// Number of runs; with a `precision`, the minimum.
     pub runs: u32,
-    /// Combinations of target, workload and swept values.
+    /// Number of combinations of target, workload and swept values.
     pub points: u32,
-    /// How long it takes.
+    /// Expected duration of the experiment.
     pub seconds: TimeEstimate,
-    /// The longest run, as far as the loads specify it.
+    /// Duration of the longest run, as far as the loads specify it.
     pub run_seconds: Option<f64>,
     /// Targets that are written to.
     pub writes: Vec<String>,
@@ -46,46 +46,46 @@ pub struct TimeEstimate {
 /// A host of the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SketchedHost {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
-    /// Its kind: this machine, a lab host, reached by ssh, or with an agent.
+    /// Kind of host: this machine, a lab host, reached by ssh, or with an agent.
     pub kind: String,
-    /// Its roles: `worker`, `target`.
+    /// Roles of the host: `worker`, `target`.
     pub roles: Vec<&'static str>,
 }
 
 /// A link of the lab.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SketchedLink {
-    /// Its name.
+    /// Name of the link.
     pub name: String,
     /// One end.
     pub a: String,
-    /// The other end.
+    /// The host at the other end.
     pub b: String,
-    /// Its effect on packets, as text.
+    /// The link's effect on packets, as text.
     pub impairments: String,
 }
 
 /// A target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SketchedTarget {
-    /// Its name.
+    /// Name of the target.
     pub name: String,
-    /// Its URL, or the device served for it.
+    /// The target's URL, or the device served for it.
     pub url: String,
-    /// The host that serves it.
+    /// The host that serves the target.
     pub host: Option<String>,
 }
 
 /// A workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SketchedWorkload {
-    /// Its name.
+    /// Name of the workload.
     pub name: String,
-    /// Where it runs.
+    /// Hosts on which the workload runs.
     pub hosts: Vec<String>,
-    /// The target that it drives.
+    /// The target that the workload drives.
     pub target: String,
     /// The kind of load.
     pub kind: String,
@@ -94,19 +94,19 @@ pub struct SketchedWorkload {
 /// A fault.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SketchedFault {
-    /// Its name in reports.
+    /// The fault's name in reports.
     pub name: String,
-    /// Its kind.
+    /// Kind of the fault.
     pub kind: String,
-    /// Its effect.
+    /// Effect of the fault.
     pub what: String,
-    /// Where it is injected.
+    /// Where the fault is injected.
     pub on: String,
-    /// When it begins, in seconds of measured time; 0 if it lasts for the whole run.
+    /// When the fault begins, in seconds of measured time; 0 if it lasts for the whole run.
     pub from_s: f64,
-    /// When it ends; `None` if it lasts until the end of the run.
+    /// When the fault ends; `None` if it lasts until the end of the run.
     pub to_s: Option<f64>,
-    /// Whether it applies to the runs against every target.
+    /// Whether the fault applies to the runs against every target.
     pub every_run: bool,
 }
 
@@ -192,7 +192,7 @@ fn links(experiment: &Experiment) -> Vec<SketchedLink> {
     let links = experiment.lab.iter().flat_map(|lab| &lab.links);
     let sketched = links.map(|(name, link)| {
         let [a, b] = link.between.clone().map(|end| end.to_string());
-        // As written in the file: a preset is shown by its name.
+        // The link as written in the file: a preset is shown by its name.
         let impairments = serde_json::to_value(link)
             .map(|keys| impairments(&keys))
             .unwrap_or_default();

@@ -1,8 +1,9 @@
-//! The results that the page lists and searches: the subfolders with a summary of the results folder, whose names are
-//! their ids, and those that `brunt run` wrote in the folder in which the server was started or one level below.
+//! The results that the page lists and searches: subfolders of the results folder that have a summary, whose names
+//! are their ids, and results that `brunt run` wrote to the folder in which the server was started or one level
+//! below.
 //!
-//! The rule: an id leads only to a result in these places, never outside them and never into a result. Only summaries are
-//! read and searched, and they contain no secrets.
+//! The rule: an id leads only to a result in these places, never to anything outside of them or inside a result. Only
+//! summaries are read and searched, and they contain no secrets.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -24,15 +25,16 @@ pub const EXPERIMENT_FILE: &str = "experiment.toml";
 /// Maximum number of results in a list; the newest are kept.
 const LISTED_MAX: usize = 2000;
 
-/// Maximum number of entries that are looked at in the folder in which the server was started: it may be any folder.
+/// Maximum number of entries that are examined in the folder in which the server was started, because it may be any
+/// folder.
 const LOOKED_AT_MAX: usize = 20_000;
 
 /// A folder of results.
 pub struct ResultsFolder {
     path: PathBuf,
-    /// Another folder, in which results are listed, and those of its subfolders.
+    /// Another folder, in which results and those in its subfolders are listed, too.
     around: Option<PathBuf>,
-    /// Figures of each result, read again when its files change.
+    /// Row and searchable text of each result, read again when its files change.
     known: Mutex<HashMap<String, KnownResult>>,
 }
 
@@ -50,7 +52,7 @@ pub struct ResultEntry {
     pub id: String,
     /// The experiment's name.
     pub name: String,
-    /// When the setup of its first run began; without tables, when its folder was created.
+    /// When the setup of the result's first run began; without tables, when the result's folder was created.
     pub began_unix_ms: u64,
     /// Measured time of all runs.
     pub seconds: f64,
@@ -67,13 +69,13 @@ pub struct ResultEntry {
 pub struct ResultWords {
     /// Points that have their own runs.
     pub points: u32,
-    /// Mean rates of the points.
+    /// Mean rate of the points: the smallest and the largest.
     pub requests_per_second: Option<FigureRange>,
-    /// 99th percentiles of the points' response times.
+    /// 99th percentile of the points' response times: the smallest and the largest.
     pub p99_us: Option<FigureRange>,
     /// Requests that did not succeed, over all runs.
     pub failed_requests: u64,
-    /// Why it ended early, if it did.
+    /// Why the experiment ended early, if it did.
     pub trouble: Option<String>,
 }
 
@@ -105,7 +107,7 @@ impl ResultsFolder {
     /// Creates the folder if it does not exist.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The folder cannot be created.
     pub fn open(path: &Path) -> io::Result<ResultsFolder> {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
@@ -121,7 +123,7 @@ impl ResultsFolder {
         })
     }
 
-    /// The same, and the results in another folder and one level below. Where names collide, those in the results folder
+    /// Also lists the results in another folder and one level below. If names collide, those in the results folder
     /// are listed.
     ///
     /// # Errors
@@ -131,7 +133,7 @@ impl ResultsFolder {
         Ok(ResultsFolder { around, ..self })
     }
 
-    /// Its path.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -139,7 +141,7 @@ impl ResultsFolder {
     /// The results that contain all of these words, newest first.
     ///
     /// # Errors
-    /// The folder cannot be read. Unreadable results are left out: they may be partial copies.
+    /// The folder cannot be read. Unreadable results are left out, because they may be partial copies.
     pub fn list(&self, search: &str) -> io::Result<Vec<ResultEntry>> {
         let search = search.to_lowercase();
         let wanted: Vec<&str> = search.split_whitespace().collect();
@@ -161,7 +163,7 @@ impl ResultsFolder {
         Ok(found)
     }
 
-    /// The ids that may lead to results, each once.
+    /// The ids that may lead to results, without duplicates.
     fn ids(&self) -> io::Result<BTreeSet<String>> {
         let mut ids = BTreeSet::new();
         for entry in std::fs::read_dir(&self.path)? {
@@ -231,7 +233,7 @@ impl ResultsFolder {
             }
             Some((above, name)) if is_name(above) && is_name(name) => {
                 let above = self.around.as_ref()?.join(above);
-                // A file below a result is part of it.
+                // A file inside a result is part of it, not another result.
                 (!is_result(&above)).then(|| above.join(name))?
             }
             _ => return None,
@@ -239,7 +241,7 @@ impl ResultsFolder {
         is_result(&found).then_some(found)
     }
 
-    /// The text of a result's experiment, without secrets: as originally written if it was started here.
+    /// The text of a result's experiment, without secrets: as originally written if it was started by this server.
     pub fn experiment(&self, id: &str) -> Option<String> {
         let folder = self.find(id)?;
         std::fs::read_to_string(folder.join(EXPERIMENT_FILE))
@@ -265,7 +267,7 @@ impl ResultsFolder {
         Some(experiment::text(&summary, &folder))
     }
 
-    /// The page that compares the first of these results with the others.
+    /// The page that compares the first of these results with each of the others.
     pub fn comparison(&self, ids: &[String]) -> Option<String> {
         let folders: Option<Vec<PathBuf>> = ids.iter().map(|id| self.find(id)).collect();
         let folders = folders?;
@@ -286,11 +288,11 @@ impl ResultsFolder {
         (each.len() >= 2).then(|| render(&experiment::comparison(&each)))
     }
 
-    /// The page of the history of these results, oldest first; `None` if none of them exists any more.
+    /// The history page of these results, oldest first; `None` if none of them exists any more.
     pub fn history(&self, ids: &[String]) -> Option<String> {
         let (mut results, mut skipped) = (Vec::new(), Vec::new());
         for id in ids {
-            // Some may have changed since the list was made.
+            // Some may have been changed or removed since the list was made.
             match self.find(id).map(HistoryResult::read) {
                 Some(Ok(result)) => results.push(result),
                 Some(Err(error)) => skipped.push(error.to_string()),
@@ -311,7 +313,7 @@ impl ResultsFolder {
     /// Creates a folder named after the experiment and returns its id and path.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The folder cannot be created.
     pub fn begin(&self, name: &str) -> io::Result<(String, PathBuf)> {
         let slug = slug(name);
         for number in 1..=u32::MAX {
@@ -320,7 +322,7 @@ impl ResultsFolder {
             } else {
                 format!("{slug}-{number}")
             };
-            // Not the id of a result elsewhere, which could no longer be found.
+            // Don't use the id of a result elsewhere, which could no longer be found.
             if self.find(&id).is_some() {
                 continue;
             }
@@ -340,7 +342,7 @@ fn is_result(folder: &Path) -> bool {
     folder.join(summary::FILE_NAME).is_file()
 }
 
-/// Lower-case letters, digits and hyphens.
+/// Converts a name to lower-case letters, digits and hyphens.
 fn slug(name: &str) -> String {
     let simple = |c: char| {
         if c.is_ascii_alphanumeric() {
@@ -502,7 +504,7 @@ mod tests {
                 && results.comparison(&of(&["two", "two", "one"])).is_none()
                 && results.comparison(&of(&["two"])).is_none()
         );
-        // A history is of the results that were listed for it, as far as they still exist.
+        // A history has the results that it was requested for, as far as they still exist.
         let page = results.history(&of(&["one", "two"])).expect("one exists");
         assert!(page.contains("one has been removed"), "{page}");
         assert_eq!(results.history(&of(&["one"])), None);
@@ -591,7 +593,7 @@ mod tests {
         ] {
             assert_eq!(results.find(id), None, "{id}");
         }
-        // New results get other names.
+        // New results never reuse a name.
         let (id, _) = results.begin("both").expect("room");
         assert_eq!(id, "both-2");
     }

@@ -1,7 +1,7 @@
 //! The requests of the API and their responses. docs/live-page.md lists them.
 //!
-//! The rule: a route's place in the table decides whether it needs the token: those that do are behind [`bearer_only`].
-//! Disk access goes through [`Blocking`]; a handler itself never blocks.
+//! The rule: a route's place in the table decides whether it needs the token: routes that do are behind
+//! [`bearer_only`]. Disk access goes through [`Blocking`]; a handler itself never blocks.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub struct RunControl {
 }
 
 impl RunControl {
-    /// For the run whose results go to a folder of this name; `stop` ends it.
+    /// Controls the run whose results go to a folder with this name; `stop` ends it.
     ///
     /// # Errors
     /// The system can't provide random numbers.
@@ -153,7 +153,7 @@ fn no_result() -> Response {
     trouble(
         StatusCode::NOT_FOUND,
         "no such result",
-        Some("search again: it may have been moved"),
+        Some("search again: the result may have been moved"),
     )
 }
 
@@ -183,8 +183,8 @@ fn checked(checked: &CheckedText) -> Response {
     answer(StatusCode::OK, &body)
 }
 
-/// The response for a text that can't be started: the first mistake as an ordinary error, and all mistakes with their
-/// positions.
+/// The response for a text from which no experiment can be started: the first mistake as an ordinary error, and all
+/// mistakes with their positions.
 fn mistaken(checked: &CheckedText) -> Response {
     let first = checked.errors.first();
     let error = first.map_or("the experiment cannot be run".into(), |first| {
@@ -233,7 +233,7 @@ async fn start(
             Err(error @ ServedStartError::Busy(_)) => trouble(
                 StatusCode::CONFLICT,
                 &error.to_string(),
-                Some("stop it, or wait for its end"),
+                Some("stop that run, or wait for its end"),
             ),
             Err(error @ ServedStartError::System { .. }) => {
                 trouble(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), None)
@@ -326,7 +326,7 @@ async fn compare(
 ) -> Result<Response, Response> {
     let Compared { results } = sent;
     if !(2..=COMPARED_MAX).contains(&results.len()) {
-        let what = format!("a comparison is of 2 to {COMPARED_MAX} results");
+        let what = format!("a comparison needs 2 to {COMPARED_MAX} results");
         return Err(trouble(StatusCode::UNPROCESSABLE_ENTITY, &what, None));
     }
     let ids = results.clone();
@@ -391,14 +391,15 @@ fn link(links: &PageLinks, page: LinkedPage) -> Response {
     }
 }
 
-/// The page behind a link, whose key replaces the token.
+/// The page that a link opens; the link's key replaces the token.
 async fn linked(
     State(state): State<ServedState>,
     Extension(place): Extension<Arc<Place>>,
     Path(key): Path<String>,
 ) -> Result<Response, Response> {
     let Some(page) = state.links.find(&key) else {
-        let advice = Some("open it from the list of results again: links expire after ten minutes");
+        let advice =
+            Some("open the page from the list of results again: links expire after ten minutes");
         return Err(trouble(
             StatusCode::NOT_FOUND,
             "this link has expired",

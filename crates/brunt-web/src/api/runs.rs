@@ -1,7 +1,7 @@
-//! Starts and stops the current run in a separate process: this program again, as `brunt run`. Neither a crash nor a
-//! lab's namespaces can affect the server, and the run ends like one from a terminal.
+//! Starts and stops the current run in a separate process: this program again, as `brunt run`. A crash or a lab's
+//! namespaces can't affect the server, and the run ends like one from a terminal.
 //!
-//! The process has one socket to the server (`live::relay`). It carries frames, and closing it means "stop".
+//! The process has one socket to the server (`live::relay`). The socket carries frames, and closing it means "stop".
 //!
 //! The rule: one run at a time, and none without a server. The socket is the process's lease: when the server is gone
 //! for any reason, the run ends itself and writes its report. The state is locked only briefly, never while waiting for
@@ -30,9 +30,9 @@ use crate::live::{LiveEnd, LiveFrame, LivePlan};
 
 /// Output of a process without a terminal, in its results folder; `--detach` uses the same file.
 pub const OUTPUT_FILE: &str = "output.txt";
-/// Its progress messages.
+/// Name of the file with its progress messages.
 pub const PROGRESS_FILE: &str = "progress.txt";
-/// Maximum length of the messages that the page gets when a run fails to begin: the last bytes.
+/// Number of bytes that the page gets from the end of the messages when a run fails to begin.
 const SAID_BYTES_MAX: usize = 4096;
 
 /// Starts runs, one at a time.
@@ -49,7 +49,7 @@ pub struct ServedRuns {
 enum StartState {
     #[default]
     Idle,
-    /// A run of this name is being set up.
+    /// A run with this name is being set up.
     Starting(String),
     Running(ServedRun),
 }
@@ -90,7 +90,7 @@ pub enum ServedStartError {
     /// A run is already in progress.
     #[error("run '{0}' is in progress")]
     Busy(String),
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("cannot {what}: {source}")]
     System {
         /// The operation that failed.
@@ -114,7 +114,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ServedRuns {
-    /// Without a run yet; frames will go to these viewers.
+    /// Has no run yet; frames will go to these viewers.
     pub fn new(viewers: Arc<Viewers>, workshop: Arc<dyn ExperimentActions>) -> ServedRuns {
         ServedRuns {
             viewers,
@@ -150,7 +150,7 @@ impl ServedRuns {
             .map_err(system("create a folder for the results"))?;
         let started = self.spawn(results.path(), &id, &folder, experiment);
         let (file, socket, child) = started.inspect_err(|_| {
-            // It contains only files created here.
+            // The folder contains only files created here.
             let _ = std::fs::remove_dir_all(&folder);
         })?;
         let plan = LivePlan::of(
@@ -178,7 +178,7 @@ impl ServedRuns {
                 .map_err(system("start a thread"))
         });
         if let Err(error) = watch {
-            // Without this thread, its frames would be lost.
+            // Without this thread, the process's frames would be lost.
             let _ = lock(&process).kill();
             let _ = lock(&process).wait();
             self.turn_to(StartState::Idle);
@@ -187,7 +187,7 @@ impl ServedRuns {
         Ok(id)
     }
 
-    /// Takes the right to start a run of this name.
+    /// Takes the right to start a run with this name.
     fn take_turn(&self, name: &str) -> Result<StartTurn<'_>, ServedStartError> {
         let mut state = lock(&self.state);
         match &*state {
@@ -256,7 +256,7 @@ impl ServedRuns {
         let (mut has_plan, mut end, mut file) = (false, None, Some(file));
         let take = |frame| match frame {
             LiveFrame::Ends(ends) => end = Some(ends),
-            // These concern the process's viewers; the server's viewers get their own.
+            // These frames concern the process's viewers; the server's viewers get their own.
             LiveFrame::Past(_) | LiveFrame::Now => {}
             frame => {
                 if matches!(frame, LiveFrame::Plan(_)) {
@@ -279,7 +279,7 @@ impl ServedRuns {
         }
         let mut end = end.unwrap_or_else(|| {
             let ended = ended_how(status.as_ref());
-            // It failed before its page began: show the messages that a terminal would have shown.
+            // The run failed before its page began: show the messages that a terminal would have shown.
             let said = if has_plan {
                 String::new()
             } else {
@@ -310,8 +310,8 @@ impl ServedRuns {
         self.turn_to(StartState::Idle);
     }
 
-    /// Asks the run of this id to stop, like Ctrl-C; the second request ends it at once. Returns whether there is such
-    /// a run.
+    /// Asks the run with this id to stop, like Ctrl-C; a second request ends it at once. Returns whether there is
+    /// such a run.
     pub fn stop(&self, id: &str) -> bool {
         match &mut *lock(&self.state) {
             StartState::Running(run) if run.id == id => run.stop(),
@@ -346,7 +346,7 @@ impl ServedRun {
             return;
         }
         let mut process = lock(&self.process);
-        // Nothing else reaps the process, so the pid is still its own.
+        // Nothing else reaps the process, so its pid has not been reused.
         if let Ok(None) = process.try_wait()
             && let Some(pid) = i32::try_from(process.id()).ok().and_then(Pid::from_raw)
         {
@@ -371,7 +371,7 @@ fn ended_how(status: Option<&ExitStatus>) -> String {
     match status {
         Some(status) => {
             format!(
-                "its process ended before its results were complete ({status}); see {PROGRESS_FILE} in its folder"
+                "the run's process ended before its results were complete ({status}); see {PROGRESS_FILE} in its folder"
             )
         }
         None => "its process ended unexpectedly".into(),

@@ -1,6 +1,6 @@
-//! The token required by requests to start, stop or read. It is created when the program starts, printed with the
-//! address, and kept only in memory. Every user of this machine can reach a loopback address; the token keeps the
-//! others out.
+//! The token that a client needs to check, start or stop experiments and to read results. It is created when the
+//! program starts, printed with the address, and kept only in memory. Every user of this machine can reach a loopback
+//! address; the token keeps the others out.
 //!
 //! The rule: it is compared in constant time, and appears in no log, result or response.
 
@@ -23,8 +23,8 @@ const BYTES: usize = 16;
 
 /// Unguessable text, for a token or a temporary link.
 ///
+/// # Errors
 /// The system can't provide random numbers.
-/// The system has no random numbers.
 pub fn unguessable() -> Result<String, getrandom::Error> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes)?;
@@ -69,7 +69,7 @@ impl ServerToken {
     }
 }
 
-/// Refuses requests without the token. Requests with the token have no time limit.
+/// Rejects requests without the token. Requests with the token have no time limit.
 pub async fn bearer_only(
     State(token): State<ServerToken>,
     Extension(place): Extension<Arc<Place>>,
@@ -83,7 +83,7 @@ pub async fn bearer_only(
     let advice = "open the page at the address that the terminal printed, with its token";
     trouble(
         StatusCode::UNAUTHORIZED,
-        "this needs the server's token",
+        "this request needs the server's token",
         Some(advice),
     )
 }

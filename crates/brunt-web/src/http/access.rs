@@ -2,10 +2,10 @@
 //! origin may not, even if its name was made to resolve to this machine (DNS rebinding: the browser then sends that
 //! name as `Host` and treats our responses as the other page's own).
 //!
-//! The rule: a `Host` is an address, `localhost` or this machine's own name, since others can't make those resolve to
-//! this machine; an `Origin` must equal that `Host`. Ports are not compared: `ssh -L` changes them, and rebinding
-//! doesn't need to. Ambiguous requests are refused: two `Host` headers could mean one thing to a browser and another to
-//! us.
+//! The rule: a `Host` must be an IP address, `localhost` or this machine's own name, because DNS rebinding gives
+//! another site none of these; an `Origin` must equal that `Host`. The port may differ from this server's: `ssh -L`
+//! changes it, and rebinding doesn't depend on it. Ambiguous requests are rejected: two `Host` headers could mean
+//! one thing to a browser and another to us.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,22 +15,22 @@ use axum::http::header::{HOST, HeaderName, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, Version};
 
-/// Fetch metadata: the site that a request comes from, and its mode.
+/// Fetch metadata: the site that a request comes from, and the request's mode.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
-/// Why a request is refused.
+/// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessRefusal {
-    /// The request names no host.
+    /// The request doesn't name a host.
     NoHost,
-    /// It names several hosts or origins.
+    /// The request names several hosts or origins.
     Ambiguous,
-    /// It names a host that others can make resolve to this machine.
+    /// The request names a host that others can make resolve to this machine.
     ForeignHost(String),
-    /// It comes from a page on this origin.
+    /// The request comes from a page on this origin.
     ForeignOrigin(String),
-    /// It comes from a page of another site, according to the browser.
+    /// The request comes from a page of another site, according to the browser.
     CrossSite,
 }
 
@@ -70,10 +70,10 @@ impl fmt::Display for AccessRefusal {
 }
 
 /// Checks whether a request may be answered. `own_name` is this machine's name. `is_document` allows links from other
-/// sites: the resource contains no secrets and cannot be shown within another page.
+/// sites; set it only for resources that contain no secrets and cannot be shown within another page.
 ///
 /// # Errors
-/// The reason for refusing it.
+/// The reason why the request is rejected.
 pub fn admit(
     request: &Parts,
     own_name: Option<&str>,
@@ -91,7 +91,7 @@ pub fn admit(
             return Err(AccessRefusal::ForeignOrigin(shown(&origin)));
         }
     }
-    // Browsers request other pages' images, scripts and frames without an Origin header, but always with this one.
+    // Browsers request other pages' images, scripts and frames without an Origin header, but always with this header.
     let led_here = is_document && only(request, &SEC_FETCH_MODE)?.as_deref() == Some("navigate");
     match only(request, &SEC_FETCH_SITE)?.as_deref() {
         None | Some("same-origin" | "none") => Ok(()),
@@ -114,7 +114,7 @@ pub fn host(request: &Parts) -> Result<Option<Cow<'_, str>>, AccessRefusal> {
     Ok(of_url.map(|url| Cow::from(url.as_str())).or(named))
 }
 
-/// The header of this name, which must not occur twice. Non-UTF-8 bytes never become an admitted value.
+/// The header with this name, which must not occur twice. Non-UTF-8 bytes never become an admitted value.
 fn only<'a>(request: &'a Parts, name: &HeaderName) -> Result<Option<Cow<'a, str>>, AccessRefusal> {
     let mut all = request.headers.get_all(name).iter();
     let first = all
@@ -147,7 +147,7 @@ fn is_own(host: &str, own_name: Option<&str>) -> bool {
             None => host,
         },
     };
-    // With or without the trailing dot of a fully qualified name.
+    // The name may have the trailing dot of a fully qualified name.
     let is_name = |own: &str| {
         let name = name.strip_suffix('.').unwrap_or(name);
         name.eq_ignore_ascii_case(own)
@@ -181,7 +181,7 @@ mod tests {
         check_at("/", headers, is_document, expected);
     }
 
-    /// If two parties read a request differently, an attacker can bypass one of them.
+    /// If two parties interpret a request differently, an attacker can bypass one of them.
     #[test]
     fn ambiguous_requests_are_refused() {
         for headers in [
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Including the same host on another port, and opaque origins.
+    /// These include the same host on another port, and opaque origins.
     #[test]
     fn pages_on_other_origins_are_refused() {
         for origin in [

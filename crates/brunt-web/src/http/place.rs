@@ -1,9 +1,9 @@
-//! Limits how many clients are served at once, so that they can't exhaust memory. When all places are taken, the client
-//! that has held one longest is cut off: slow clients can't lock out later ones. Streaming responses, and requests with
-//! the token, release their place.
+//! Limits how many clients are served at once, which bounds their memory. If a new client finds all places taken, the
+//! client that has held a place longest is cut off, so slow clients can't lock out others. Streaming responses and
+//! requests with the token release their place early.
 //!
-//! The rule: a place becomes free only when the work for its holder is finished, so a page that is slow to render keeps
-//! its place.
+//! The rule: a place becomes free only when the work for its holder has finished, so a page that is slow to render
+//! keeps its place.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -32,9 +32,9 @@ pub struct Places {
 pub struct Place {
     since: Instant,
     cut: Notify,
-    /// The permit; released early by streaming responses.
+    /// The permit, which streaming responses release early.
     held: Mutex<Option<OwnedSemaphorePermit>>,
-    /// Kept until the last byte of the response is sent.
+    /// A value that is kept until the last byte of the response is sent.
     kept: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -90,7 +90,7 @@ impl Places {
 }
 
 impl Place {
-    /// Frees the place; its holder then has no time limit.
+    /// Releases the place; its holder then has no time limit.
     pub fn give_up(&self) {
         drop(lock(&self.held).take());
     }
@@ -110,7 +110,7 @@ impl Place {
         self.is_held() && self.since.elapsed() >= PATIENCE
     }
 
-    /// Returns when the holder must be cut off; never, once the place has been released.
+    /// Returns when the holder must be cut off; never returns if the place has been released.
     pub async fn ends(&self) {
         let _ = timeout(
             PATIENCE.saturating_sub(self.since.elapsed()),
@@ -135,7 +135,7 @@ mod tests {
             .block_on(work)
     }
 
-    /// Exactly one client is cut off for another, and its place becomes free when the work for it is finished.
+    /// Exactly one client is cut off for another, and its place becomes free when the work for it has finished.
     #[test]
     fn a_place_becomes_free_when_its_work_is_finished() {
         run(async {
@@ -144,7 +144,7 @@ mod tests {
             for _ in 0..CLIENTS_MAX {
                 held.push(places.take().await);
             }
-            // Still working after its client was cut off.
+            // The client's work continues after it was cut off.
             let works = Arc::clone(&held[0]);
             let mut next = std::pin::pin!(places.take());
             assert!(timeout(PLACE_LEAST * 3, next.as_mut()).await.is_err());

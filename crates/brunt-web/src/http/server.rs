@@ -1,7 +1,7 @@
-//! A thread that serves a site until dropped. The rule: no client delays anything else. Each has a few seconds, only a
-//! few are served at once (`place`), and the program's end doesn't wait for any of them.
+//! A thread that serves a site until dropped. The rule: no client delays anything else. Each has a few seconds, only
+//! a few are served at once (`place`), and the program doesn't wait for any of them when it ends.
 //!
-//! One request per connection: an idle connection would occupy a place that another client waits for.
+//! Each connection serves one request: an idle connection would occupy a place that another client waits for.
 
 use std::io;
 use std::net::TcpListener;
@@ -44,7 +44,7 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Serves this site on this listener; `name` is used for its threads.
+    /// Serves this site on this listener; `name` is used to name its threads.
     ///
     /// # Errors
     /// A thread can't be started.
@@ -61,7 +61,8 @@ impl HttpServer {
             tokio::net::TcpListener::from_std(listener)?
         };
         let (stop, stopped) = oneshot::channel();
-        // Outermost, because a router adds a path's allowed methods to a response only after its own layers.
+        // This layer is outermost, because a router adds a path's allowed methods to a response only after its own
+        // layers.
         let site = Router::new()
             .fallback_service(site)
             .layer(middleware::from_fn(with_one_host))
@@ -90,7 +91,7 @@ impl Drop for HttpServer {
     }
 }
 
-/// Refuses requests that violate HTTP/1.1 by naming no host, or several.
+/// Rejects requests that violate HTTP/1.1 by naming no host, or several.
 async fn with_one_host(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let refused = host(&parts).err();
@@ -118,7 +119,7 @@ async fn accept(listener: tokio::net::TcpListener, site: Router) {
                 let place = places.take().await;
                 tokio::spawn(answer(socket, place, site.clone()));
             }
-            // Out of descriptors, for example: others may be closed soon.
+            // The process may be out of descriptors, for example: others may be closed soon.
             Err(_) => sleep(BREATH).await,
         }
     }
@@ -254,14 +255,14 @@ mod tests {
     /// A client that doesn't read, and one that sends no request, delay neither other clients nor the end.
     #[test]
     fn slow_clients_delay_no_others() {
-        // More than socket buffers hold.
+        // This is more than socket buffers hold.
         let (server, at) = serve(|| "x".repeat(64 << 20));
         let mut deaf = TcpStream::connect(at).unwrap();
         deaf.write_all(b"GET /page HTTP/1.1\r\nHost: x\r\n\r\n")
             .unwrap();
         let _silent = TcpStream::connect(at).unwrap();
         assert!(ask(at, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("see /page\n"));
-        // Its response has started.
+        // The response to the client has started.
         assert!(deaf.peek(&mut [0]).is_ok_and(|count| count > 0));
         let (done, wait) = channel();
         std::thread::spawn(move || {
@@ -269,8 +270,8 @@ mod tests {
             done.send(()).unwrap();
         });
         wait.recv_timeout(Duration::from_secs(120))
-            .expect("the end waits for nobody");
-        // It was connected the whole time.
+            .expect("the server ends without waiting for clients");
+        // The client was connected the whole time.
         deaf.set_nonblocking(true).unwrap();
         assert!(deaf.read(&mut [0; 16]).is_ok_and(|count| count > 0));
     }
@@ -296,7 +297,7 @@ mod tests {
         for _ in 0..3 {
             assert!(ask(at, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("see /page\n"));
         }
-        // The last of them are still connected: no more than necessary were cut off.
+        // The last clients are still connected: no more than necessary were cut off.
         let open = slow.iter().filter(|socket| {
             socket.set_nonblocking(true).unwrap();
             matches!((&**socket).read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)

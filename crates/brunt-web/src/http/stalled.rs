@@ -21,7 +21,7 @@ pub struct StallGuard {
 }
 
 impl StallGuard {
-    /// Guards this socket.
+    /// Guards this socket against peers that don't read.
     pub fn new(socket: TcpStream) -> StallGuard {
         StallGuard {
             socket,

@@ -15,7 +15,7 @@ use super::frame::{
 use super::stretch::OpenStretch;
 use super::viewers::Viewers;
 
-/// Maximum values sent per sample: a machine with a hundred disks has more.
+/// Maximum number of values sent per sample: a machine with a hundred disks has more.
 const VALUES_MAX: usize = 400;
 
 /// Input of the feed.
@@ -40,7 +40,7 @@ impl Witness {
         Witness { feed, missed }
     }
 
-    /// Passes on a line printed on the terminal.
+    /// Passes on a line that was printed on the terminal.
     pub fn note(&self, text: &str) {
         self.say(FeedMessage::Note(Clock::Monotonic.now(), text.to_string()));
     }
@@ -68,7 +68,7 @@ impl Observer for Witness {
     }
 }
 
-/// Makes frames from events and sends them to the viewers.
+/// Creates frames from events and sends them to the viewers.
 pub struct Feed {
     viewers: Arc<Viewers>,
     missed: Arc<AtomicU64>,

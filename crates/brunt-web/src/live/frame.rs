@@ -2,7 +2,7 @@
 //! produces the bytes. `web/src/lib/frames.ts` has the same types for the page, and a test compares the names of both.
 //!
 //! The rule: times are seconds since the page's start, on the run's clock; figures that also appear in the report are
-//! the same values, not computed again.
+//! those values, not computed a second time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,11 +32,11 @@ pub enum LiveFrame {
     Now,
     /// A run is being set up.
     RunBegins(LiveRun),
-    /// Its workers start; a search for a rate starts them several times.
+    /// A run's workers start; a search for a rate starts them several times.
     RunStarts {
         /// When.
         at_s: f64,
-        /// How often they started before in this run.
+        /// How often the workers started before in this run.
         trial: u32,
     },
     /// Figures of a part of the run.
@@ -45,7 +45,7 @@ pub enum LiveFrame {
     Sample(LiveSample),
     /// A fault began or ended.
     Fault(LiveFault),
-    /// A run has ended, or one of its several jobs.
+    /// A run has ended, or one of its concurrent jobs.
     RunEnds(LiveRunEnd),
     /// A line of the terminal.
     Note {
@@ -56,12 +56,12 @@ pub enum LiveFrame {
     },
     /// Frames were dropped here because this viewer was too slow.
     Lost {
-        /// How many frames.
+        /// Number of frames that were dropped.
         frames: u64,
     },
     /// Events were dropped for all viewers because the page's thread fell behind.
     Missed {
-        /// How many events since the start.
+        /// Number of events dropped since the start.
         events: u64,
     },
     /// The last frame.
@@ -73,15 +73,15 @@ pub enum LiveFrame {
 pub struct LivePlan {
     /// The experiment's name.
     pub experiment: String,
-    /// Its description.
+    /// Description of the experiment.
     pub description: String,
     /// Version of the program.
     pub brunt: String,
-    /// Where results go.
+    /// Folder to which results go.
     pub folder: String,
     /// The zero of all other times, in milliseconds since 1970.
     pub began_unix_ms: u64,
-    /// How many runs are planned.
+    /// Number of planned runs.
     pub runs: u32,
     /// The point of each run, in run order; only the first ones if there are many.
     pub order: Vec<u32>,
@@ -98,53 +98,53 @@ pub struct LivePlan {
 pub struct LivePoint {
     /// Target, workload and the value on each axis.
     pub label: String,
-    /// How long a run takes, as far as its load specifies it.
+    /// Duration of a run, as far as its load specifies it.
     pub stated_s: Option<f64>,
 }
 
 /// How the past was thinned for a late viewer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveThinning {
-    /// How many stretches of the current run were merged into one; 1 if none were.
+    /// Number of stretches of the current run that were merged into one; 1 if none were.
     pub stretches_each: u32,
-    /// How many samples of each host were merged into one.
+    /// Number of samples of each host that were merged into one.
     pub samples_each: u32,
-    /// How many ends of runs are left out: the oldest.
+    /// Number of frames for ended runs that are left out: the oldest.
     pub runs_left_out: u64,
-    /// How many lines of the terminal are left out: the oldest.
+    /// Number of terminal lines that are left out: the oldest.
     pub notes_left_out: u64,
-    /// How many samples are left out because there are too many hosts.
+    /// Number of samples that are left out because there are too many hosts.
     pub samples_left_out: u64,
 }
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveRun {
-    /// Its position among all runs, from 0.
+    /// Position of the run among all runs, from 0.
     pub order: u32,
-    /// How many runs there are.
+    /// Number of runs.
     pub runs: u32,
-    /// The point's index.
+    /// Index of the run's point.
     pub point: u32,
-    /// The point's label.
+    /// Label of the run's point.
     pub label: String,
     /// Repetition of the point, from 0.
     pub repetition: u32,
-    /// When its setup began.
+    /// When the run's setup began.
     pub at_s: f64,
 }
 
 /// Figures of a part of a run: at least a quarter of a second, or one interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LiveStretch {
-    /// When it began.
+    /// When the stretch began.
     pub start_s: f64,
-    /// When it ended.
+    /// When the stretch ended.
     pub end_s: f64,
-    /// How many stretches were merged into it. Rates, counts, means and the heat map stay exact; its percentiles are
-    /// the highest of theirs, and its minimum is the lowest.
+    /// Number of stretches that were merged into this one. Rates, counts, means and the heat map stay exact;
+    /// percentiles are the highest of the merged ones, and the minimum is the lowest.
     pub of: u32,
-    /// Requests that completed in time to count.
+    /// Requests that completed in time to count in the rate.
     pub completed: u64,
     /// Requests per second.
     pub requests_per_second: f64,
@@ -154,13 +154,13 @@ pub struct LiveStretch {
     pub depth: f64,
     /// Response times of all kinds; `None` if nothing completed.
     pub response: Option<Latencies>,
-    /// Each kind of operation.
+    /// Figures of each kind of operation.
     pub kinds: Vec<LiveKind>,
     /// Unsuccessful requests by outcome.
     pub losses: BTreeMap<String, u64>,
     /// Attempts after the first.
     pub retries: u64,
-    /// Requests that completed after the end.
+    /// Requests that completed after the end of measuring.
     pub late: u64,
     /// Non-empty rows of the heat map: row and count.
     pub heat: Vec<(u16, u64)>,
@@ -188,11 +188,11 @@ pub struct LiveSample {
     pub start_s: f64,
     /// When it ended.
     pub end_s: f64,
-    /// How many samples were merged into it: its values are their means over time.
+    /// Number of samples that were merged into this one: its values are their means over time.
     pub of: u32,
     /// The values.
     pub values: Vec<LiveValue>,
-    /// How many values are left out because there are too many.
+    /// Number of values that are left out because there are too many.
     pub left_out: u32,
 }
 
@@ -201,15 +201,15 @@ pub struct LiveSample {
 pub enum LiveSubject {
     /// The host.
     Machine,
-    /// Processes on it.
+    /// Processes on the host.
     Processes,
-    /// Components of devices used by processes on it.
+    /// Components of devices used by processes on the host.
     Devices,
 }
 
 impl LiveSample {
-    /// The series that it belongs to: its host's, or that of its host's processes or devices. Their samples cover about
-    /// the same times, so merging them with each other would give wrong means.
+    /// The series that the sample belongs to: its host's, or that of its host's processes or devices. Samples of
+    /// these series cover about the same times, so merging them with each other would give wrong means.
     pub fn series(&self) -> (String, LiveSubject) {
         let all = |probe: &str| self.values.iter().all(|value| value.0 == probe);
         let subject = match () {
@@ -236,34 +236,34 @@ pub struct LiveFault {
     pub kind: String,
     /// Name of the target, link or host.
     pub place: String,
-    /// Its effect, as text.
+    /// The fault's effect, as text.
     pub what: String,
-    /// When it was injected.
+    /// When the fault was injected.
     pub start_s: f64,
-    /// Evidence that it was in effect.
+    /// Evidence that the fault was in effect.
     pub shown_by: String,
-    /// When it was removed; `None` while it is active.
+    /// When the fault was removed; `None` while it is active.
     pub end_s: Option<f64>,
-    /// Evidence that it had ended.
+    /// Evidence that the fault had ended.
     pub gone_by: String,
 }
 
 /// A completed run; its figures are those of `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveRunEnd {
-    /// Its position among all runs, from 0.
+    /// Position of the run among all runs, from 0.
     pub order: u32,
-    /// How many runs there are.
+    /// Number of runs.
     pub runs: u32,
-    /// The point's label.
+    /// Label of the run's point.
     pub label: String,
     /// Repetition of the point, from 0.
     pub repetition: u32,
-    /// Whether it is one of several jobs of a run.
+    /// Whether it is one of the concurrent jobs of a run.
     pub is_job: bool,
-    /// Why it ended.
+    /// Why the run ended.
     pub stopped: Stopped,
-    /// Whether it ran as intended.
+    /// Whether the run took place as planned.
     pub complete: bool,
     /// Measured time.
     pub measured_s: f64,
@@ -284,24 +284,24 @@ pub struct LiveRunEnd {
 /// How the experiment ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveEnd {
-    /// Why it ended early, if it did.
+    /// Why the experiment ended early, if it did.
     pub trouble: Option<String>,
-    /// Where the results are.
+    /// Folder of the results.
     pub folder: String,
-    /// Their report page, if there is one.
+    /// The results' report page, if there is one.
     pub report: Option<String>,
-    /// How many viewers there were in total.
+    /// Total number of viewers.
     pub viewers: u64,
-    /// Frames that slow viewers missed.
+    /// Number of frames that slow viewers missed.
     pub frames_lost: u64,
-    /// Events that were dropped for all viewers.
+    /// Number of events that were dropped for all viewers.
     pub events_missed: u64,
 }
 
 /// How an experiment ended, for viewers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveEnding {
-    /// Why it ended early, if it did.
+    /// Why the experiment ended early, if it did.
     pub trouble: Option<String>,
     /// The report page, if there is one.
     pub report: Option<String>,
@@ -310,16 +310,16 @@ pub struct LiveEnding {
 /// Frames and events that viewers lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveLosses {
-    /// How many viewers there were in total.
+    /// Total number of viewers.
     pub viewers: u64,
-    /// Frames that slow viewers missed.
+    /// Number of frames that slow viewers missed.
     pub frames: u64,
-    /// Events that were dropped for all viewers because the page's thread fell behind.
+    /// Number of events that were dropped for all viewers because the page's thread fell behind.
     pub events: u64,
 }
 
 impl LiveFrame {
-    /// Encodes it as one server-sent event.
+    /// Encodes the frame as one server-sent event.
     ///
     /// # Panics
     /// Never: a frame is plain data.
@@ -448,7 +448,7 @@ pub(super) fn losses(counts: &brunt_result::Counts) -> BTreeMap<String, u64> {
 mod tests {
     use super::*;
 
-    /// All names in an object and in nested ones.
+    /// All names in an object and in the objects nested in it.
     fn names(value: &serde_json::Value, found: &mut std::collections::BTreeSet<String>) {
         match value {
             serde_json::Value::Object(map) => map.iter().for_each(|(name, value)| {
@@ -594,7 +594,7 @@ mod tests {
         }
     }
 
-    /// A run's process sends its frames to the server that started it, without losing precision.
+    /// A run's process can send its frames to the server that started it without losing precision.
     #[test]
     fn a_decoded_frame_equals_the_sent_one() {
         for frame in one_of_each() {

@@ -41,9 +41,9 @@ use crate::http::HttpServer;
 
 /// Capacity of the event channel. An event can hold an interval's histograms, up to a megabyte.
 const EVENTS_MAX: usize = 256;
-/// How long the end waits for viewers to take their last frames.
+/// Time that the end waits for viewers to take their last frames.
 const CLOSING_TIME: Duration = Duration::from_secs(1);
-/// The same, for the server that started this program.
+/// Time that the end waits for the server that started this program to take its last frames.
 const CLOSING_TIME_RELAYED: Duration = Duration::from_secs(20);
 
 /// A live page.
@@ -55,14 +55,14 @@ pub struct LivePage {
     outlet: Option<LiveOutlet>,
 }
 
-/// Where frames go.
+/// The destination of frames.
 enum LiveOutlet {
     /// To browsers.
     #[allow(dead_code)] // serves until it is dropped
     Server(HttpServer),
-    /// To the server that started this program.
+    /// Frames go to the server that started this program.
     Sender(JoinHandle<()>),
-    /// Only within this program.
+    /// Frames stay within this program.
     Here,
 }
 
@@ -167,8 +167,8 @@ impl LivePage {
         self.viewers.losses(self.missed.load(Ordering::Relaxed))
     }
 
-    /// Announces the end to viewers, waits a moment for them to take it, and shuts down. Observers that still exist are
-    /// ignored from then on.
+    /// Announces the end to viewers, waits a moment for them to take the last frames, and shuts down. Events from
+    /// observers that still exist are ignored from then on.
     pub fn close(mut self, ending: LiveEnding) -> LiveLosses {
         self.end(ending);
         self.losses()
@@ -178,12 +178,12 @@ impl LivePage {
         let Some(thread) = self.thread.take() else {
             return;
         };
-        // The feed processes everything sent before and then ends, so there will be room soon.
+        // If the channel is full, it soon has room: the feed is processing what was sent before.
         let _ = self.feed.send(FeedMessage::Closes(ending));
         let _ = thread.join();
         match self.outlet.take() {
-            // The receiver is another of our processes, which reads as fast as it can; if it is gone, the thread
-            // notices.
+            // The receiver is a Brunt process, which reads as fast as it can. If it is gone, the sender's thread
+            // notices, so waiting longer does no harm.
             Some(LiveOutlet::Sender(sender)) => {
                 self.viewers.close(CLOSING_TIME_RELAYED);
                 drop(sender);
@@ -199,7 +199,7 @@ impl LivePage {
 impl Drop for LivePage {
     fn drop(&mut self) {
         self.end(LiveEnding {
-            trouble: Some("it ended before its results were complete".into()),
+            trouble: Some("the run ended before its results were complete".into()),
             report: None,
         });
     }

@@ -14,7 +14,7 @@ use super::thinned::ThinnedSeries;
 
 /// Stretches of the current run.
 const STRETCHES_MAX: usize = 600;
-/// Samples per series, and number of series: each host has one, plus one if its processes are watched.
+/// Samples per series, and number of series: each host has one, plus another if its processes are watched.
 const SAMPLES_MAX: usize = 120;
 const SERIES_MAX: usize = 32;
 /// Faults of a run.
@@ -66,7 +66,7 @@ impl<T> Newest<T> {
 }
 
 impl LiveRecord {
-    /// The record of an experiment that hasn't begun, or of none.
+    /// An empty record, before or without an experiment.
     pub fn new(plan: impl Into<Option<LivePlan>>) -> LiveRecord {
         LiveRecord {
             plan: plan.into(),

@@ -2,8 +2,8 @@
 //! server-sent events. The other direction carries no bytes: when it closes, the run stops, either on the server's
 //! request or because the server is gone.
 //!
-//! The rule: the run doesn't wait for the server, as for any viewer. Frames that it doesn't take in time are lost and
-//! counted.
+//! The rule: the run doesn't wait for the server, as it doesn't wait for any viewer. Frames that the server doesn't
+//! take in time are lost and counted.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use super::viewers::{NextFrames, Viewers};
 
 /// How long the sender waits for a frame before it checks again.
 const QUIET: Duration = Duration::from_secs(3600);
-/// A write that waits longer fails: the server doesn't read.
+/// A write that waits longer than this fails: the server isn't reading.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the receiver checks whether the process still runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -34,7 +34,7 @@ pub fn send(
     socket.set_write_timeout(Some(PATIENCE))?;
     let asked = socket.try_clone()?;
     let listen = move || {
-        // Only the end arrives here; a read error counts as the end, too.
+        // Only the end of the stream arrives here; a read error counts as the end, too.
         let _ = io::copy(&mut (&asked).take(u64::MAX), &mut io::sink());
         stop();
     };
@@ -65,7 +65,7 @@ pub fn receive(
     let mut lines = BufReader::new(socket);
     let mut line = Vec::new();
     loop {
-        // In this order, so that everything sent before the end is read.
+        // Check in this order, so that everything sent before the end is read.
         let over = is_over();
         match lines.read_until(b'\n', &mut line) {
             Ok(0) => return broken,
@@ -120,7 +120,7 @@ mod tests {
         ours.shutdown(Shutdown::Write).expect("open");
         hears
             .recv_timeout(Duration::from_secs(60))
-            .expect("it is told to stop");
+            .expect("the sender is asked to stop");
         viewers.publish(&note("last"));
         let ends = std::thread::spawn(move || viewers.close(Duration::from_secs(60)));
         let mut seen = Vec::new();
@@ -157,7 +157,7 @@ mod tests {
         drop(ours);
         hears
             .recv_timeout(Duration::from_secs(60))
-            .expect("it is told to stop");
+            .expect("the sender is asked to stop");
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         theirs
             .write_all(b"data: {\"frame\":\"strange\"}\n\n: quiet\ndata: {\"frame\":\"now\"}\n")

@@ -1,5 +1,5 @@
 //! The page and its events, as served to browsers. Nothing here needs a token, because nothing here starts, stops or
-//! changes anything; requests from other sites are refused ([`crate::http::access`]), regardless of the path.
+//! changes anything; requests from other sites are rejected ([`crate::http::access`]), whatever their path.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub fn site(viewers: Arc<Viewers>, more: Router) -> Router {
         .merge(more)
         .method_not_allowed_fallback(async || wrong_method())
         .fallback(async || {
-            let what = "not found: the live page is at /, its events at /events";
+            let what = "not found: the live page is at /, its events are at /events";
             trouble(StatusCode::NOT_FOUND, what, None)
         })
         .layer(from_fn_with_state(own_name(), own_pages_only))
@@ -47,7 +47,7 @@ pub(crate) fn own_name() -> Option<Arc<str>> {
         .filter(|name: &Arc<str>| !name.is_empty())
 }
 
-/// Refuses requests from other sites.
+/// Rejects requests from other sites.
 pub(crate) async fn own_pages_only(
     State(own_name): State<Option<Arc<str>>>,
     request: Request,
@@ -76,7 +76,7 @@ async fn events(
         return trouble(StatusCode::SERVICE_UNAVAILABLE, &what, Some("close one"));
     };
     let viewer = Arc::new(viewer);
-    // The viewer counts as gone when its last frame is sent, not when that is taken from its queue.
+    // The viewer counts as gone when its last frame is sent, not when the frame is taken from its queue.
     place.give_up_with(Arc::clone(&viewer));
     let frames = stream::unfold(viewer, async |viewer| {
         let bytes = match viewer.next(QUIET).await {

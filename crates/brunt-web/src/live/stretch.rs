@@ -1,8 +1,8 @@
 //! Merges a run's intervals into the stretches that the page draws: short intervals are combined until they cover a
 //! quarter of a second.
 //!
-//! The rule: figures are merged, never averaged. Only in the thinned past of a late viewer, where histograms are gone,
-//! is a percentile the highest of several; [`LiveStretch::of`] shows that.
+//! The rule: figures are merged, never averaged. Only in the thinned past of a late viewer, where histograms are
+//! gone, is a percentile the highest of several; [`LiveStretch::of`] tells whether that is so.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl OpenStretch {
         }
     }
 
-    /// The rest, when the run ends at `end`.
+    /// The remaining intervals as a stretch, when the run ends at `end`.
     pub fn close(&mut self, end: Nanos, zero: Nanos) -> Option<LiveStretch> {
         let start = self.start.take()?;
         let length = std::mem::take(&mut self.length);
@@ -76,7 +76,7 @@ impl OpenStretch {
         (length > Duration::ZERO).then_some(made)
     }
 
-    /// Discards the rest: a trial has ended, and another one begins.
+    /// Discards the remaining intervals: a trial has ended, and another one begins.
     pub fn clear(&mut self) {
         *self = OpenStretch::default();
     }
@@ -243,7 +243,7 @@ mod tests {
         }
         figures.counts.by_status[RequestStatus::Good as usize] = us.len() as u64;
         figures.counts.by_status[RequestStatus::TimedOut as usize] = 1;
-        // One request that never completes.
+        // It also has one request that never completes.
         figures.in_flight_nanos = millis * 1_000_000;
         let at = |ms: u64| Nanos(ms * 1_000_000);
         Interval {
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(*bounds.last().expect("some"), 1024 << 24);
     }
 
-    /// A long interval is a stretch by itself; short ones are merged, with the percentiles of all of them.
+    /// A long interval is a stretch by itself; short ones are merged, with percentiles over all their requests.
     #[test]
     fn short_intervals_are_merged_into_a_stretch() {
         let mut open = OpenStretch::default();
@@ -300,7 +300,7 @@ mod tests {
             ),
             (1000.0, 3)
         );
-        // The rest at the end is reported, too.
+        // The remaining intervals at the end are reported, too.
         assert_eq!(open.interval(&interval(2300, 100, &[10]), zero), None);
         assert_eq!(
             open.close(Nanos(2_400_000_000), zero)

@@ -6,7 +6,7 @@
 pub trait Joins {
     /// Merges the next part into this one.
     fn join(&mut self, next: &Self);
-    /// How many parts were merged into it.
+    /// The number of parts that were merged into this one.
     fn of(&self) -> u32;
 }
 

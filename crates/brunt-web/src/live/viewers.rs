@@ -1,8 +1,8 @@
 //! The viewers of a page, each with a bounded queue from which its response is sent.
 //!
-//! The rule: a slow viewer loses frames, and a frame in their place reports how many. Key frames, without which it
-//! would display something wrong (a run's end, a fault's end), still have room when other frames have none. A viewer
-//! whose queue is full even for key frames is cut off: it reconnects and gets the past.
+//! The rule: a slow viewer loses frames, and a frame in their place reports how many. Key frames, without which a
+//! viewer would display something wrong (a run's end, a fault's end), still have room when other frames have none. A
+//! viewer whose queue is full even for key frames is cut off: it reconnects and gets the past.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,11 +15,11 @@ use tokio::time::timeout;
 use super::frame::{LiveFrame, LiveLosses, LivePlan};
 use super::record::LiveRecord;
 
-/// Maximum number of concurrent viewers; further ones are refused.
+/// Maximum number of concurrent viewers; further viewers are rejected.
 pub const VIEWERS_MAX: usize = 64;
 /// Maximum number of frames queued for a viewer: about a minute of a run.
 const FRAMES_MAX: usize = 256;
-/// The same for key frames, which are dropped last.
+/// Maximum number of frames queued for a viewer including key frames, which are dropped last.
 const KEY_FRAMES_MAX: usize = 1024;
 
 /// All viewers, and the record of the frames sent to them.
@@ -38,7 +38,8 @@ struct State {
     over: bool,
 }
 
-/// A watcher within this program: it gets the past, and then each new frame. Viewers wait for it, so it must be quick.
+/// A watcher within this program: it gets the past, and then each new frame. Viewers wait for the watcher, so it must
+/// be quick.
 pub type LiveWatcher = Box<dyn FnMut(&LiveFrame) + Send>;
 
 struct Queue {
@@ -77,7 +78,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Viewers {
-    /// Without viewers yet, and without a plan on a server that hasn't begun an experiment.
+    /// Has no viewers yet, and no plan on a server that hasn't begun an experiment.
     pub fn new(plan: impl Into<Option<LivePlan>>) -> Viewers {
         Viewers {
             state: Mutex::new(State {
@@ -107,7 +108,7 @@ impl Viewers {
         }
     }
 
-    /// Adds a watcher within this program, which must take frames at once and never wait.
+    /// Adds a watcher within this program, which must accept frames at once and never wait.
     pub fn watch(&self, mut watcher: LiveWatcher) {
         let mut state = lock(&self.state);
         state.record.past().iter().for_each(&mut watcher);
@@ -188,7 +189,7 @@ impl Queue {
             return 0;
         }
         if waiting.frames.len() >= KEY_FRAMES_MAX {
-            // From here on, everything it displayed would be wrong.
+            // Once a key frame is lost, everything that the viewer displays would be wrong.
             let left = waiting.frames.len() as u64 + 1;
             waiting.frames.clear();
             waiting.over = true;
@@ -357,7 +358,7 @@ mod tests {
             FRAMES_MAX + more
         );
         assert!(!seen.contains("\"frame\":\"lost\""));
-        // The past has taken one slot.
+        // The past takes one slot.
         let lost = more as u64 + 1;
         assert_eq!(viewers.losses(0).frames, lost);
         // A key frame still has room, and comes after the report of lost frames.
@@ -381,7 +382,7 @@ mod tests {
         );
     }
 
-    /// It would show faults that are gone, so it must reconnect.
+    /// The viewer would show faults that are gone, so it must reconnect.
     #[test]
     fn a_viewer_without_room_for_key_frames_is_cut_off() {
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
@@ -422,7 +423,7 @@ mod tests {
         viewers.publish(&note(77));
         viewers.close(Duration::from_millis(10));
         assert!(reader.join().expect("it ends").contains("line 77"));
-        // The past and a line.
+        // The viewer gets the past and a line.
         assert!(viewers.losses(0).frames >= 2);
         assert_eq!(next_of(&deaf, AT_ONCE), NextFrames::Over);
         // Late viewers still get the past, and nothing more.

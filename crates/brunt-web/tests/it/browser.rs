@@ -17,7 +17,7 @@ fn browser() -> Option<(tempfile::TempDir, Browser)> {
     Browser::start(folder.path()).map(|browser| (folder, browser))
 }
 
-/// The number of pixels of each chart that have a colour of the page's style.
+/// The number of pixels in each chart that have a colour of the page's style.
 fn pixels(browser: &mut Browser, colour: &str) -> Vec<u64> {
     let count = format!(
         "(() => {{ const probe = document.createElement('canvas').getContext('2d'); \
@@ -92,10 +92,10 @@ fn the_page_draws_what_it_is_sent() {
         assert!(Instant::now() < until, "{faults:?} {cells:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // Reading pixels back causes complaints, which are due to this test alone.
+    // Reading pixels back causes complaints from the browser, which are due to this test alone.
     browser.complaints.clear();
     browser.picture("live", 2000);
-    // Later events are also drawn, and announced.
+    // Later events are drawn and announced, too.
     tell(
         &mut *observer,
         [
@@ -178,7 +178,7 @@ fn a_url_identifies_a_run() {
     browser.evaluate("history.back()");
     browser.text_with("Run 2 of 2: disk w");
     assert_eq!(browser.evaluate("location.hash"), "#/watch");
-    // It also identifies the host figure on display, for another run, too.
+    // The URL also identifies the host figure on display, even for another run.
     browser.evaluate("location.hash = '#/watch?probe=disk%20sda%20reads'");
     browser.text_with("Hosts: disk sda reads");
     browser.text_with("no sample has it");

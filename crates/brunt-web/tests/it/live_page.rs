@@ -9,7 +9,7 @@ use crate::support::{at, fault, info, sample, second, serve, tell};
 use brunt_result::event::Event;
 use brunt_web::live::LiveEnding;
 
-/// Far longer than anything here takes.
+/// Far longer than anything in this test takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Sends a request and returns the whole response.
@@ -39,7 +39,7 @@ impl Lines {
         Lines(BufReader::new(socket))
     }
 
-    /// Reads up to the first line that contains `what`; `None` if the response ends before.
+    /// Reads up to the first line that contains `what`; `None` if the response ends before that.
     fn until(&mut self, what: &str) -> Option<String> {
         let mut line = String::new();
         loop {
@@ -137,7 +137,7 @@ fn viewers_get_notes_and_figures_in_order() {
     tell(&mut *observer, [second(9)]);
 }
 
-/// The page itself has access; rebound names and pages of other origins are refused with a reason.
+/// The page itself has access; rebound names and pages from other origins are rejected with a reason.
 #[test]
 fn foreign_hosts_and_origins_are_refused() {
     let (_page, to) = serve();
@@ -215,7 +215,8 @@ fn the_page_is_served_without_a_token() {
     );
 }
 
-/// A viewer that doesn't read delays neither the run nor the other viewer; it loses frames, and is sent their number.
+/// A viewer that doesn't read delays neither the run nor the other viewer; it loses frames, and is sent the number of
+/// lost frames.
 #[test]
 fn a_slow_viewer_loses_frames_and_gets_their_number() {
     let (page, to) = serve();

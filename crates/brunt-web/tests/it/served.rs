@@ -12,7 +12,7 @@ use brunt_study::experiment::Experiment;
 use brunt_web::api::{CheckedExperiment, CheckedText, ExperimentActions, ServedSite, TextMistake};
 use serde_json::{Value, json};
 
-/// Far longer than anything here takes.
+/// Far longer than anything in this test takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 const TEXT: &str =
     "name = \"x\"\n[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { time = \"1s\" }\n";
@@ -114,7 +114,7 @@ impl Served {
         ask(self.at, self.site.token().text(), what, body)
     }
 
-    /// The frames from now on.
+    /// The frames sent from now on.
     fn events(&self) -> impl Iterator<Item = Value> + use<> {
         let mut socket = TcpStream::connect(self.at).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
@@ -174,7 +174,7 @@ fn a_hanging_start_delays_no_other_request() {
                 .is_some_and(|why| why.contains("not to be")),
         "{answer}"
     );
-    // It has ended, and the next one may begin.
+    // The run has ended, and the next one may begin.
     resume.send(()).expect("it waits");
     assert_eq!(served.ask("POST /api/runs", &start).0, 500);
     served.site.close();
@@ -194,7 +194,8 @@ fn a_mistake_gets_an_error_response_with_its_place() {
     served.site.close();
 }
 
-/// If a run fails before it has a page, the response contains its messages, whatever they are, or else its exit status.
+/// If a run fails before it has a page, the response contains its messages, whatever they are, or otherwise its exit
+/// status.
 #[test]
 fn a_run_that_cannot_begin_returns_its_own_messages() {
     let check = |script: &'static str, expected: &[&str]| {

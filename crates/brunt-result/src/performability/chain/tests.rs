@@ -33,7 +33,7 @@ fn stationary(mut rates: Vec<Vec<f64>>) -> Vec<f64> {
     }
     let mut weights = vec![1.0];
     for state in 1..count {
-        // Only from states that have a weight already.
+        // Only transitions from states that already have a weight.
         let into = weights.iter().zip(&rates);
         let weight = into.map(|(weight, rates)| weight * rates[state]).sum();
         weights.push(weight);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A series of normal noise around these levels, each with its number of values; noise as a share of the level.
+/// A series of normal noise around these levels, each with its number of values; `noise` is a share of the level.
 fn series(random: &mut Random, noise: f64, levels: &[(usize, f64)]) -> Vec<f64> {
     let each = levels
         .iter()
@@ -16,7 +16,8 @@ fn indexes(series: &[f64]) -> Vec<usize> {
         .collect()
 }
 
-/// How many of so many series with `after` values after a shift by 5 % have a change point there, give or take `away`.
+/// The number of series, of `series_count` with `after` values after a shift by 5 %, that have a change point within
+/// `away` of the shift.
 fn seen(noise: f64, after: usize, series_count: usize, away: usize) -> usize {
     let mut random = Random::new(5);
     let is_seen = |_: &usize| {
@@ -47,7 +48,7 @@ fn unchanged_series_have_no_changes() {
     assert!(alarms * 100 <= count, "{alarms} of {count}");
 }
 
-/// An outlier is none, wherever it is: also as the newest result.
+/// An outlier is no change, wherever it is: not even as the newest result.
 #[test]
 fn one_outlier_is_no_change() {
     let mut random = Random::new(2);
@@ -67,7 +68,7 @@ fn a_small_shift_is_seen_within_five_results() {
     assert!(found[0] >= 54 && found[1] >= 56, "{found:?}");
 }
 
-/// With results that differ by 3 %, it takes more; the module says why.
+/// If results differ by 3 %, more of them are needed; the module says why.
 #[test]
 fn a_small_shift_over_large_noise_is_seen_later() {
     let found = [5, 10, 20].map(|after| seen(0.03, after, 60, 5));
@@ -117,7 +118,8 @@ fn a_long_series_has_each_change_once() {
     assert_eq!(indexes(&flat), [0; 0]);
 }
 
-/// Zeros and values below it are compared by differences; too few, equal and unknown values have no changes.
+/// Zeros and negative values are compared by differences; series that are too short, constant or contain unknown
+/// values have no changes.
 #[test]
 fn unusual_series_are_understood() {
     let mut zeros = vec![0.0; 15];

@@ -33,7 +33,7 @@ pub fn serve() -> (LivePage, SocketAddr) {
         runs: 2,
         order: vec![0, 0],
         points: vec![point],
-        // Four per octave, as in the program.
+        // Four buckets per octave, as in the program.
         heat_bounds_us: (0..97)
             .map(|row| 1.024 * 2f64.powf(f64::from(row) / 4.0))
             .collect(),
@@ -103,7 +103,7 @@ pub fn tell(observer: &mut dyn Observer, events: impl IntoIterator<Item = Event>
         .for_each(|event| observer.event(&event).expect("it never fails"));
 }
 
-/// The host's CPUs in a second: half busy.
+/// The host's CPUs over one second: half busy.
 pub fn sample(index: u64) -> Event {
     let value = SampleValue {
         probe: "cpu".into(),
