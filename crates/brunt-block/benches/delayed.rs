@@ -1,5 +1,6 @@
-//! How close to its service time does a delayed device complete? Sends one request at a time through a null device with
-//! a constant delay; the mean must be within 2 % or 3 us. Every latency that Brunt measures includes the difference.
+//! How close to its service time does a delayed device complete? Sends one request at a time through a null device
+//! with a constant delay; the mean latency must be within 2 % or 3 us of that delay. Every latency that Brunt
+//! measures behind such a device includes the difference.
 //!
 //!     cargo bench -p brunt-block --bench delayed
 

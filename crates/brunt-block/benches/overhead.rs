@@ -1,6 +1,6 @@
-//! What does one 4 KiB random read through a Brunt device cost, compared with fio's io_uring engine on the same file in
-//! the same run? And what does a layer that does nothing cost per request, compared with the same device without it?
-//! Prints rate, CPU time, system calls and context switches per request for both, run alternately, and their ratios.
+//! What does one 4 KiB random read through a Brunt device cost, compared with fio's io_uring engine on the same file
+//! in the same run? And what do layers that do nothing cost per request, compared with the same device without them?
+//! Runs both alternately, and prints rate, CPU time, system calls and context switches per request, and their ratios.
 //!
 //!     cargo bench -p brunt-block --bench overhead -- [--seconds 2] [--rounds 3] [--only WORD] [FOLDER…]
 //!
@@ -352,7 +352,7 @@ fn main() {
     }
 }
 
-/// The cost per request of a layer: the null device alone, then under layers that do nothing.
+/// The cost per request of layers that do nothing: the null device alone, then under such layers.
 fn layers() -> Vec<Job> {
     let alone = |name: &str, layers: &str| Job {
         name: name.to_string(),

@@ -18,7 +18,7 @@ const ATTEMPTS_MAX: u32 = 8;
 pub struct Attempted<T, E> {
     /// The opened connection.
     pub value: T,
-    /// Number of failed attempts before.
+    /// Number of failed attempts before it.
     pub retries: u32,
     /// Why the last failed attempt failed.
     pub trouble: Option<E>,

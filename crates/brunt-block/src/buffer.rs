@@ -9,8 +9,8 @@
 //! The arena of a server's connection grows with use: it is divided into regions, each registered when a file call
 //! first uses one of its buffers, and `BufPool::release` returns the memory of free buffers to the kernel.
 //!
-//! The rule: memory is returned only while no region that contains it is registered. The kernel would keep writing to
-//! the pinned pages, and the buffer would show new ones.
+//! The rule: memory is returned only while no region that contains it is registered. Otherwise the kernel would keep
+//! writing to the old, pinned pages, while the buffer would consist of new ones.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -29,8 +29,8 @@ const CLASSES: usize = 15;
 const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Size of the smallest region of an arena that grows; the next one has the same size, and each further one doubles.
 const REGION_BYTES_MIN: usize = 32 << 10;
-/// Buffers of at least this size are mappings: their pages take no memory until they are used, and freeing them returns
-/// it at once. The C library's allocator would clear them when it allocates them, because of their alignment.
+/// Buffers of at least this size are mappings: their pages take no memory until they are used, and freeing them
+/// returns it at once. The C library's allocator would clear them on allocation, because of their alignment.
 const MAPPED_BYTES_MIN: usize = 128 << 10;
 
 /// An owned, page-aligned, always initialised buffer. Dropping it returns it to its pool. It stays on one thread.
@@ -45,7 +45,7 @@ pub struct Buf {
 struct Memory {
     ptr: NonNull<u8>,
     capacity: usize,
-    /// The region of the arena that it is part of: the index of a registered buffer of the pool's ring.
+    /// The arena region that contains it: the index of a registered buffer of the pool's ring.
     region: Option<u16>,
 }
 
@@ -138,7 +138,7 @@ impl DerefMut for Buf {
 }
 
 impl Drop for Buf {
-    // Inlined because requests leave an empty buffer behind whenever theirs is moved: dropping that must cost nothing.
+    // Inlined because a request whose buffer is moved out keeps an empty one, which must cost nothing to drop.
     #[inline]
     fn drop(&mut self) {
         if self.memory.capacity > 0 {
@@ -391,7 +391,7 @@ impl PoolInner {
 
 impl Drop for PoolInner {
     fn drop(&mut self) {
-        // Every Buf keeps its pool alive, so all have been returned by now.
+        // Every Buf keeps its pool alive, so all of them have already been returned.
         for memory in self
             .free
             .get_mut()

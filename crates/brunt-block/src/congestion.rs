@@ -83,7 +83,7 @@ impl Congestion {
     /// Parses a name and checks that the algorithm can be used.
     ///
     /// # Errors
-    /// The name is invalid, or as for [`Congestion::check`].
+    /// The name is invalid, or [`Congestion::check`] fails.
     pub fn usable(name: &str) -> Result<Congestion, CongestionError> {
         let congestion: Congestion = name.parse()?;
         congestion.check().map(|()| congestion)
@@ -92,7 +92,7 @@ impl Congestion {
     /// Asks the kernel whether the algorithm can be used.
     ///
     /// # Errors
-    /// The kernel doesn't have it, or doesn't allow it for this user.
+    /// The kernel doesn't have the algorithm, or doesn't allow it for this user.
     pub fn check(self) -> Result<(), CongestionError> {
         let failed = |source| CongestionError::Io { name: self, source };
         let socket = socket_with(
@@ -108,7 +108,7 @@ impl Congestion {
     /// Sets the algorithm on a socket.
     ///
     /// # Errors
-    /// As for [`Congestion::check`].
+    /// The kernel doesn't have the algorithm, or doesn't allow it for this user.
     pub fn set_on(self, socket: impl AsFd) -> Result<(), CongestionError> {
         sockopt::set_tcp_congestion(socket, self.name()).map_err(|error| match error {
             rustix::io::Errno::NOENT => CongestionError::Unknown {

@@ -134,7 +134,7 @@ pub enum StorageId {
 }
 
 impl StorageId {
-    /// Whether data written to one can be read from the other.
+    /// Whether data written to one location can be read from the other.
     pub fn overlaps(&self, other: &StorageId) -> bool {
         match (self, other) {
             (
@@ -186,7 +186,7 @@ pub trait Backend: Send + Sync {
         Inline::No
     }
 
-    /// The allocation state of the blocks starting at `offset`, and the number of bytes for which it holds (GET LBA
+    /// The allocation state of the blocks starting at `offset`, and the number of bytes in that state (GET LBA
     /// STATUS). `None` if the backend doesn't know.
     fn allocation(&self, _offset: u64) -> Option<(Allocation, u64)> {
         None
@@ -238,7 +238,7 @@ pub trait Backend: Send + Sync {
 pub enum Inline {
     /// Only through requests.
     No,
-    /// Reads return zeros, writes are dropped (the diskless mode of the iSCSI paper, 2.2).
+    /// Reads return zeros, writes are dropped (the diskless mode of Aiken and Grunwald, 2003, section 2.2).
     Zeros,
     /// The medium is this memory.
     Memory(Arc<SparseMemory>),
@@ -267,7 +267,7 @@ pub trait Device {
     /// came too late. Devices that cannot cancel do nothing.
     fn cancel(&mut self, _tag: u64) {}
 
-    /// Errors in lower layers that completions don't report. A layer passes on those of its lower device.
+    /// Errors in lower layers that completions don't report. A layer passes on the errors of its lower device.
     fn health(&self) -> Health {
         Health::default()
     }
@@ -289,7 +289,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Adds the errors of another device that belongs to the same one; of the last errors, the first one is kept.
+    /// Adds the errors of another per-thread device of the same backend; keeps the first `trouble`.
     pub fn add(&mut self, other: Health) {
         self.retries += other.retries;
         self.timeouts += other.timeouts;

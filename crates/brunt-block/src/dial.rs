@@ -50,8 +50,8 @@ pub fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<Socke
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    // The system resolver has its own timeouts of up to minutes, so it runs on a thread that is abandoned at the
-    // deadline.
+    // The system resolver has its own timeouts of up to several minutes, so it runs on a thread that is abandoned at
+    // the deadline.
     let (found, told) = channel();
     let name = host.to_string();
     let look_up = move || {
@@ -100,7 +100,7 @@ pub fn tcp_to(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStre
 }
 
 /// Like [`tcp`], but from a port below 1024, which some servers take as proof that the caller is root. Only root may
-/// bind such a port (CAP_NET_BIND_SERVICE), and a used one stays busy for a minute.
+/// bind such a port (CAP_NET_BIND_SERVICE), and a port stays busy for a minute after use.
 ///
 /// # Errors
 /// No address accepts the connection in time, or no port can be bound.

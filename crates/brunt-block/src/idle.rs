@@ -38,7 +38,7 @@ impl IdleTimer {
         true
     }
 
-    /// When to call [`IdleTimer::becomes_idle`] again at the latest.
+    /// The latest time to call [`IdleTimer::becomes_idle`] again.
     #[inline]
     pub fn deadline(&self) -> Nanos {
         self.due

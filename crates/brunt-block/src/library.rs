@@ -117,7 +117,7 @@ impl Loaded {
 /// Returns the value in `place`, loading it first if necessary.
 ///
 /// # Errors
-/// The errors of `load`; the next call tries again.
+/// The error of `load`; the next call tries again.
 pub fn once<T, E>(
     place: &'static OnceLock<T>,
     load: impl FnOnce() -> Result<T, E>,

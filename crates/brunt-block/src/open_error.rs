@@ -74,7 +74,7 @@ pub enum OpenError {
         /// The user of the device.
         by: String,
     },
-    /// The URL's text is invalid, or the file that it names is.
+    /// The URL's text or the file that it names is invalid.
     #[error("{0}")]
     Refused(String),
     /// The client may not open this device.

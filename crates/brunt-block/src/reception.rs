@@ -121,7 +121,7 @@ impl fmt::Debug for ReceptionListener {
     }
 }
 
-/// Number of connections, and of those that were rejected or failed.
+/// Counts of connections: accepted, refused and broken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceptionCounts {
     /// Connections accepted.

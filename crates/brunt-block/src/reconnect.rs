@@ -2,7 +2,7 @@
 //! after 100 ms, doubling up to 2 s, until the limit in the device's URL. Owned by a device's link, which requests the
 //! next step at each poll.
 //!
-//! The one rule: another thread connects, hands over its result and rings a bell; a device's thread never waits.
+//! The one rule: another thread connects, delivers its result and rings a bell; a device's thread never waits.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug, Display};
@@ -129,7 +129,7 @@ pub struct ReconnectState<T, E> {
     limit: Duration,
     /// Time limit of one attempt.
     timeout: Duration,
-    /// The ring whose wait is ended by a bell when an attempt ends.
+    /// When an attempt ends, a bell ends the wait of this ring.
     ring: Ring,
     connect: Arc<Connect<T, E>>,
     trouble: Option<String>,
@@ -270,7 +270,7 @@ impl<T: Send + 'static, E: Send + 'static> ReconnectState<T, E> {
                 let (connect, waker) = (Arc::clone(&self.connect), bell.as_ref().map(Bell::waker));
                 let time = self.timeout.min(left);
                 std::thread::spawn(move || {
-                    // The device, and with it the receiver, may be gone by then.
+                    // The device, and with it the receiver, may already be gone.
                     let _ = sender.send(connect(time));
                     if let Some(waker) = waker {
                         waker.wake();

@@ -18,7 +18,7 @@ use crate::socket::{Socket, SocketOptions};
 use crate::{Ring, RingConfig, Stream};
 
 /// A connection without a valid message is closed after this time. Longer than the clients' default timeouts: after a
-/// lost SYN and a lost first message, TCP itself needs 6 s and more.
+/// lost SYN and a lost first message, TCP itself needs 6 s or more.
 pub const HELLO_TIME: Duration = Duration::from_secs(60);
 /// Maximum bytes of queued answers; beyond that, no further request is processed.
 const ANSWERS_BYTES_MAX: usize = 4 << 20;

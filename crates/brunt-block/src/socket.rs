@@ -1,6 +1,6 @@
-//! Connected stream sockets (TCP or Unix), and their options in devices and servers: kernel buffer sizes for
-//! each direction, TCP_NODELAY and the congestion control. The iSCSI paper varies the buffer sizes (Figures
-//! 4 and 5 against 6 and 7).
+//! Connected stream sockets (TCP or Unix), and their options in devices and servers: kernel buffer sizes for each
+//! direction, TCP_NODELAY and the congestion control. Aiken and Grunwald, 2003, vary the buffer sizes (Figures 4 and
+//! 5 versus 6 and 7).
 //!
 //! The rule: the requested settings take effect, or the difference is reported: if the kernel grants less, a note is
 //! printed with the results.

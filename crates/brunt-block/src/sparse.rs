@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The granularity of the allocation map: the smallest logical block size.
 const GRAIN_BYTES: u64 = 512;
 const PAGE_BYTES: u64 = 4096;
-/// Corresponds to 8 MiB of map, which takes a few milliseconds to scan: a query about a huge LUN must not stall its
-/// connection.
+/// Longest run to follow. It corresponds to 8 MiB of map, which takes a few milliseconds to scan: a query about a
+/// huge LUN must not stall its connection.
 const RUN_BYTES_MAX: u64 = 32 << 30;
 
 /// Whether blocks are allocated (SBC-3, 5.6).
@@ -156,8 +156,8 @@ impl SparseMemory {
         });
     }
 
-    /// The state at `offset`, and the minimum number of bytes from there for which it holds: a run is followed for at
-    /// most 32 GiB.
+    /// The state at `offset`, and the minimum number of bytes from there that share it: a run is followed for at most
+    /// 32 GiB.
     pub fn allocation(&self, offset: u64) -> (Allocation, u64) {
         let first = offset / GRAIN_BYTES;
         let grains = (self.len() / GRAIN_BYTES).min(first + RUN_BYTES_MAX / GRAIN_BYTES);

@@ -195,7 +195,7 @@ mod tests {
         }
         assert!(
             !file.exists(),
-            "a file that may not be opened is not made either"
+            "a file that may not be opened is not created either"
         );
         let url = format!("memory:1MiB?stics={}", file.display());
         let error = open_url_permitted(&url, &[], false, Arc::new(MemoryOnly))

@@ -63,7 +63,7 @@ pub fn turn_until(
 /// Runs one request to completion on a device with no other requests outstanding.
 ///
 /// # Errors
-/// The ring's error; that of the request is in its completion.
+/// The ring's error; the request's own error is in its completion.
 ///
 /// # Panics
 /// The device has requests outstanding, or doesn't accept this one.

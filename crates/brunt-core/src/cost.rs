@@ -141,7 +141,7 @@ mod tests {
         assert!(used.voluntary_switches >= 1 && used.switches() >= used.voluntary_switches);
     }
 
-    /// A child's exit status, CPU time and memory are its own.
+    /// A child's exit status, CPU time and memory are reported separately from those of other processes.
     #[test]
     fn the_cost_of_a_child_is_its_own() {
         let run = |script: &str| {

@@ -25,7 +25,7 @@ pub fn split_options(text: &str) -> (&str, &str) {
     }
 }
 
-/// Options to set in a device URL, in place of those that it has.
+/// Options to set in a device URL, in place of existing values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UrlOptionChanges(Vec<(String, Option<String>)>);
 
@@ -36,7 +36,7 @@ impl UrlOptionChanges {
         self.0.push((option.to_string(), value));
     }
 
-    /// Whether nothing is to be changed.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -78,7 +78,7 @@ impl std::fmt::Display for UrlOptionChanges {
     }
 }
 
-/// Stands for the default of a URL's option where a value is expected.
+/// Represents the default of a URL option where a value is expected.
 pub const OPTION_DEFAULT: &str = "default";
 
 /// Whether the value of this URL option or configuration key is a secret.
@@ -206,7 +206,7 @@ fn login_secret(text: &str, place: &str) -> Option<Range<usize>> {
     let start = place
         .find("://")
         .map(|at| at + 3)
-        // Not the colon before a port.
+        // The first colon ends the scheme; a later one may precede a port.
         .or_else(|| {
             place
                 .find([':', '%'])

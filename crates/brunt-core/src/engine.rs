@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub enum IoEngine {
-    /// io_uring: one system call hands over many requests.
+    /// io_uring: one system call submits many requests.
     #[default]
     #[serde(rename = "io_uring")]
     IoUring,

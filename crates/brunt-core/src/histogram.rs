@@ -25,7 +25,7 @@ pub const COUNT_READ_MAX: u64 = 1 << 48;
 pub enum HistogramError {
     /// The counts exceed [`COUNT_READ_MAX`].
     #[error(
-        "a histogram of {counted} latencies and {more} more in one bucket; at most {COUNT_READ_MAX} are read"
+        "a histogram of {counted} latencies has {more} more in one bucket; the maximum is {COUNT_READ_MAX}"
     )]
     TooMany {
         /// Total count of the preceding buckets.
@@ -34,7 +34,7 @@ pub enum HistogramError {
         more: u64,
     },
     /// A minimum and maximum without counts, or counts without them.
-    #[error("a histogram's minimum and maximum are not its counts'")]
+    #[error("a histogram's minimum and maximum don't match its counts")]
     Ends,
 }
 
@@ -57,7 +57,7 @@ pub struct Histogram {
 /// clones, one per interval of a run, don't.
 impl Clone for Histogram {
     fn clone(&self) -> Histogram {
-        // Not from `min` and `max`: a peer may have sent any values.
+        // Don't derive this from `min` and `max`: a peer may have sent any values.
         let counts = |octave: &[u64]| octave.iter().any(|count| *count > 0);
         let octaves = || self.counts.chunks(OCTAVE);
         let first = octaves().position(counts).unwrap_or(0);
@@ -382,7 +382,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// Percentiles are within the stated error of those of the sorted list.
+    /// Percentiles differ from those of the sorted list by at most the stated error.
     #[test]
     fn percentiles_are_within_a_thousandth() {
         let mut random = Random::new(1);
@@ -560,10 +560,7 @@ mod tests {
             format!("[5,1],[5,{}]", u64::MAX),
         ] {
             let error = read(&buckets).unwrap_err().to_string();
-            assert!(
-                error.contains("at most 281474976710656 are read"),
-                "{error}"
-            );
+            assert!(error.contains("the maximum is 281474976710656"), "{error}");
         }
         let mut most = read(&format!("[5,{}],[9000,1]", COUNT_READ_MAX - 1)).unwrap();
         assert_eq!(

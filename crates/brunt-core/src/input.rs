@@ -41,7 +41,7 @@ pub fn stopped() -> io::Error {
     io::Error::other(Stopped("input"))
 }
 
-/// The same error for a write.
+/// The error of a write that ends because the program was asked to stop.
 pub(crate) fn stopped_writing() -> io::Error {
     io::Error::other(Stopped("a reader"))
 }

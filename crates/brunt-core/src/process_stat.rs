@@ -7,10 +7,10 @@
 use std::fs;
 use std::path::Path;
 
-/// `PF_KTHREAD` of the kernel's `include/linux/sched.h`: a thread of the kernel.
+/// `PF_KTHREAD` of the kernel's `include/linux/sched.h`: a kernel thread.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// The fields of `/proc/PID/stat` that Brunt uses. Ticks are of `sysconf(_SC_CLK_TCK)`.
+/// The fields of `/proc/PID/stat` that Brunt uses. A tick is 1 / `sysconf(_SC_CLK_TCK)` seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
     /// Name of the program; the kernel keeps 15 bytes.
@@ -19,34 +19,34 @@ pub struct ProcessStat {
     pub state: char,
     /// PID of the parent.
     pub parent: u32,
-    /// Whether it is a thread of the kernel.
+    /// Whether it is a kernel thread.
     pub is_kernel_thread: bool,
     /// CPU time of all its threads in user mode, including ended ones.
     pub user_ticks: u64,
-    /// The same in the kernel.
+    /// CPU time of all its threads in the kernel, including ended ones.
     pub system_ticks: u64,
     /// CPU time of its children that have ended and been waited for.
     pub children_ticks: u64,
     /// Number of threads.
     pub threads: u64,
-    /// Its start time, since the machine was booted. Together with its PID this identifies a process.
+    /// Its start time, counted from boot. Together with its PID this identifies a process.
     pub start_ticks: u64,
     /// Resident pages.
     pub resident_pages: u64,
 }
 
 impl ProcessStat {
-    /// Reads it; `None` if the process does not exist.
+    /// Reads the state and usage of a process; `None` if the process does not exist.
     pub fn read(pid: u32) -> Option<ProcessStat> {
         ProcessStat::read_file(Path::new(&format!("/proc/{pid}/stat")))
     }
 
-    /// Reads the calling thread's own.
+    /// Reads the state and usage of the calling thread.
     pub fn of_thread() -> Option<ProcessStat> {
         ProcessStat::read_file(Path::new("/proc/thread-self/stat"))
     }
 
-    /// Reads it from the file of a process or thread; `None` if it does not exist.
+    /// Reads the file of a process or thread; `None` if it does not exist.
     pub fn read_file(file: &Path) -> Option<ProcessStat> {
         ProcessStat::parse(&String::from_utf8_lossy(&fs::read(file).ok()?))
     }
@@ -72,7 +72,7 @@ impl ProcessStat {
         })
     }
 
-    /// Whether it has ended, although its parent has not waited for it yet.
+    /// Whether the process has ended, although its parent has not waited for it yet.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
@@ -112,7 +112,7 @@ mod tests {
         assert!(dead.is_dead());
     }
 
-    /// Against other sources of the same facts.
+    /// The fields agree with other sources of the same facts.
     #[test]
     fn the_own_process_is_read() {
         let pid = std::process::id();

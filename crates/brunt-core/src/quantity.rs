@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for Size {
             fn visit_i64<E: Error>(self, bytes: i64) -> Result<Size, E> {
                 u64::try_from(bytes)
                     .map(Size)
-                    .map_err(|_| E::custom("a size is not negative"))
+                    .map_err(|_| E::custom("a size cannot be negative"))
             }
         }
         deserializer.deserialize_any(SizeVisitor)

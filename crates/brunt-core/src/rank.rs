@@ -14,7 +14,7 @@ const PARTS: u128 = 100_000_000_000;
 /// *Sample Quantiles in Statistical Packages*, 1996). 1 if there are no values.
 pub fn rank(percent: f64, count: u64) -> u64 {
     let parts = (percent.clamp(0.0, 100.0) * PARTS_PER_PERCENT).round() as u128;
-    // A 64-bit count times 10^11 fits 128 bits, and the quotient is at most the count.
+    // A 64-bit count times 10^11 fits in 128 bits, and the quotient is at most the count.
     ((parts * u128::from(count)).div_ceil(PARTS) as u64).max(1)
 }
 

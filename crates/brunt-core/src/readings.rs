@@ -20,21 +20,21 @@ pub struct ReadingLog<T> {
 pub enum ReadingsAround<'a, T> {
     /// There are no readings.
     None,
-    /// The moment is before the first reading or after the last, which is this one.
+    /// The moment is before the first reading or after the last; contains that reading.
     Only(&'a T),
     /// The moment is between two readings.
     Between {
-        /// The one before, or at the moment itself.
+        /// The reading before the moment, or at the moment itself.
         before: &'a T,
-        /// The one after.
+        /// The reading after the moment.
         after: &'a T,
-        /// Position of the moment between the first and the second, 0 to 1.
+        /// Position of the moment between these readings, 0 to 1.
         share: f64,
     },
 }
 
 impl<T> ReadingLog<T> {
-    /// No readings yet, with this time between two of them until there are more than `limit`.
+    /// An empty log whose readings are `period` apart until there are more than `limit`.
     pub fn new(period: Duration, limit: usize) -> ReadingLog<T> {
         ReadingLog {
             period,
@@ -53,8 +53,8 @@ impl<T> ReadingLog<T> {
         &self.all
     }
 
-    /// When the next reading is due: a period after the last, but also at `first`. With no readings yet, this is in the
-    /// distant past.
+    /// When the next reading is due: one period after the last one, or at `first` if that is earlier and no reading
+    /// has been taken since. For an empty log, this is in the distant past.
     pub fn due(&self, first: Nanos) -> Nanos {
         let last = self.all.last().map_or(Nanos(0), |(at, _)| *at);
         let next = last.after(self.period);

@@ -1,14 +1,14 @@
 //! The workload profile that sizing tools require, derived from counts of transfers. `brunt analyze` and `brunt trace
-//! fit` print it, of everything, by server and by window; `brunt sql DIR sizer` and `servers` compute the same in SQL.
+//! fit` print it overall, by server and by window; `brunt sql DIR sizer` and `servers` compute the same in SQL.
 //!
 //! The rule: a value computed from an empty set is absent, not zero.
 
 use serde::{Deserialize, Serialize};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Seconds that are kept: four and a half hours without a pause.
+/// Maximum number of seconds kept: four and a half hours of continuous traffic.
 const SECONDS_MAX: usize = 1 << 14;
-/// The latest seconds, which are kept because they are still being counted.
+/// Number of the latest seconds, which are always kept because they are still being counted.
 const SECONDS_OPEN: usize = 1 << 10;
 
 /// The inputs of a sizing tool. They cover reads and writes only, not flushes or unmaps.
@@ -63,15 +63,15 @@ pub struct SizerCounts {
 
 /// When transfers were requested: the first, the last, and the busiest second. Times may come in any order.
 ///
-/// If there are more seconds than can be kept, the quietest of the earlier ones are dropped. So the peak is exact, except
-/// that after a merge it may lack what the other state dropped.
+/// If there are more seconds than can be kept, the quietest of the earlier ones are dropped. So the peak is exact,
+/// except that after a merge it may lack transfers of a second that the other state dropped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SizerTimes {
     /// First and last, in nanoseconds; `None` without transfers.
     span: Option<(u64, u64)>,
-    /// Seconds with transfers, in their order, and how many each has.
+    /// Seconds with transfers, in order, and the number of transfers in each.
     seconds: Vec<(u64, u64)>,
-    /// No dropped second had more.
+    /// The highest number of transfers in a dropped second.
     dropped_max: u64,
 }
 

@@ -177,7 +177,7 @@ mod tests {
         );
     }
 
-    /// Holds from zero to millions of items; an item added twice counts once.
+    /// The estimate is close from zero to millions of items; an item added twice counts once.
     #[test]
     fn counts_are_within_four_standard_errors() {
         for wanted in [0, 1, 100, 10_000, 40_000, 60_000, 300_000, 2_000_000] {

@@ -1,7 +1,7 @@
 //! Guesses which of the known names was meant by one that is not among them. For the messages about mistakes in users'
 //! files.
 
-/// The question whether the known name closest to a written one was meant; `None` if none is close.
+/// Asks whether the known name closest to a written one was meant; `None` if none is close.
 pub fn did_you_mean<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     nearest(written, known).map(|name| format!("did you mean {name}?"))
 }

@@ -48,7 +48,7 @@ pub struct EnterError {
 }
 
 impl HostNamespaces {
-    /// Opens the namespaces of a host of a lab that this process runs.
+    /// Opens the namespaces of a host in a lab that this process runs.
     ///
     /// # Errors
     /// /proc is missing, or the process is out of file descriptors.
@@ -70,7 +70,7 @@ impl HostNamespaces {
     /// this process or the lab ends.
     ///
     /// # Errors
-    /// The kernel refuses, the working folder doesn't exist on the host, or the command cannot be started.
+    /// A system call fails, the working folder doesn't exist on the host, or the command cannot be started.
     pub fn run(
         self,
         cores: Option<&[usize]>,
@@ -87,8 +87,7 @@ impl HostNamespaces {
         let enter = failed("enter the lab's namespaces");
         self.enter().map_err(enter)?;
         std::env::set_current_dir(folder).map_err(failed(
-            "change to this working directory in the lab, which doesn't have anything mounted \
-             after 'brunt lab up'",
+            "change to this working directory in the lab, where nothing mounted after 'brunt lab up' is visible",
         ))?;
         if let Some(cores) = cores {
             let mut set = CpuSet::new();
@@ -112,7 +111,7 @@ impl HostNamespaces {
         wait_for(&mut child, &signals).map_err(failed("wait for it"))
     }
 
-    /// Moves this thread into the namespaces. The PID namespace only applies to children started from now on.
+    /// Moves this thread into the namespaces. Entering the PID namespace only affects children started from now on.
     fn enter(&self) -> io::Result<()> {
         // The user namespace goes first: it grants the privileges that the others need. A lab started by root has no
         // separate user namespace, and the kernel doesn't let a process enter the one it is already in.
@@ -158,7 +157,7 @@ pub fn send(
     if let Some(descriptors) = &descriptors {
         assert!(
             control.push(SendAncillaryMessage::ScmRights(descriptors)),
-            "the buffer has the size of the structures"
+            "the control buffer has room for the descriptors"
         );
     }
     let sent = sendmsg(

@@ -11,7 +11,7 @@ use crate::link::LinkError;
 /// Why a lab could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// The machine refused.
+    /// A system call failed.
     #[error("cannot {what} ({source}){}", advice(.source))]
     System {
         /// The operation that failed.
@@ -110,7 +110,7 @@ impl LabError {
     }
 }
 
-/// Suggests a remedy for a kernel error. For an exhausted limit, that is twice its value.
+/// Suggests a remedy for a kernel error. For an exhausted limit, it suggests twice the current value.
 pub fn remedy(error: &io::Error) -> String {
     let limit = |resource| rustix::process::getrlimit(resource).current;
     match error.raw_os_error() {
@@ -125,8 +125,7 @@ pub fn remedy(error: &io::Error) -> String {
             "run as root, or see 'brunt doctor' for what is missing".to_string()
         }
         Some(libc::ESRCH) => "the process had already exited: check its output".to_string(),
-        _ => "try again; 'brunt doctor' shows what this machine lacks, dmesg has the kernel's \
-            messages"
+        _ => "try again; 'brunt doctor' shows what this machine lacks, and dmesg shows the kernel's messages"
             .to_string(),
     }
 }
@@ -202,7 +201,7 @@ mod tests {
             processes_remedy(None),
             "pids.max of the cgroup or sysctl kernel.threads-max",
         );
-        // Already the maximum, which is Linux's default for files.
+        // This limit is already the maximum, which is Linux's default for files.
         check(
             system_files_remedy(Some(i64::MAX as u64)),
             "see sysctl fs.file-nr for the number of open files",

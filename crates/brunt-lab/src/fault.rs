@@ -19,13 +19,13 @@ pub trait Fault: Send {
     /// Injects the fault and waits until its effect is observed.
     ///
     /// # Errors
-    /// The machine refused, or the effect was not observed within the fault's time limit.
+    /// A system call failed, or the effect was not observed within the fault's time limit.
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError>;
 
     /// Removes the fault and waits until its effect is gone. Removal is attempted even after an error.
     ///
     /// # Errors
-    /// As for [`Fault::inject`].
+    /// A system call failed, or the effect was still observed at the end of the fault's time limit.
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError>;
 }
 
@@ -48,7 +48,7 @@ pub enum FaultError {
         /// What was observed.
         seen: String,
     },
-    /// The machine doesn't allow it; comes with advice.
+    /// A system call failed; contains advice.
     #[error("{fault}: {what} ({source}); {advice}")]
     Refused {
         /// [`Fault::describe`].
@@ -71,7 +71,7 @@ pub enum FaultError {
 }
 
 impl FaultError {
-    /// The machine refused `what`; adds the usual remedy to the error.
+    /// The error for a failed `what`; adds the usual remedy.
     pub fn refused(fault: String, what: impl Into<String>, source: std::io::Error) -> FaultError {
         let advice = crate::remedy(&source);
         FaultError::Refused {
@@ -87,7 +87,7 @@ impl FaultError {
 mod tests {
     use super::*;
 
-    /// A refusal is a single line with the cause and the remedy.
+    /// A failed system call is reported in a single line with the cause and the remedy.
     #[test]
     fn a_refusal_names_its_cause_and_remedy() {
         let refused = |advice: &str| FaultError::Refused {

@@ -16,11 +16,12 @@ use crate::service;
 use crate::start_again::{MEMORY_MARK, start_again};
 use crate::sys::{LockedMemory, is_hung_up, raise_priority};
 
-/// The helper's first line; a program that doesn't call [`serve_if_asked`] prints something else.
+/// The helper's first line, by which it is recognized; a program that doesn't call [`serve_if_asked`] prints
+/// something else.
 const HELLO: &str = "brunt memory helper";
 /// Bytes locked at a time: a helper that is asked to end does so after locking at most this much.
 const CHUNK_BYTES: usize = 16 << 20;
-/// Lowest priority: the measured processes go first.
+/// Lowest priority, so that the measured processes go first.
 const NICE: i32 = 19;
 
 /// Runs as a helper, guard, disk probe or service keeper if this process was
@@ -52,7 +53,7 @@ pub fn serve_if_asked() -> Option<u8> {
 
 /// Locks `bytes`, reports how many the kernel counts, and holds them until standard input ends.
 fn lock(bytes: usize, say: &mut dyn FnMut(&dyn Display) -> io::Result<()>) -> io::Result<()> {
-    // Only refused where priorities don't matter.
+    // Fails only where priorities don't matter.
     let _ = raise_priority(NICE);
     let mut memory = LockedMemory::reserve(bytes)?;
     while memory.lock_more(CHUNK_BYTES)? {

@@ -1,5 +1,5 @@
-//! Lab hosts: each has a network and a mount namespace, held by file descriptors. Threads enter a host, processes start
-//! on it.
+//! Lab hosts: each has a network and a mount namespace, held by file descriptors. Threads enter a host; processes
+//! start on it.
 //!
 //! The rule: a namespace disappears when no descriptor refers to it and no process runs in it; it has no name in the
 //! file system that could be left behind. A mount on a host is visible only there, and disappears with it.
@@ -31,7 +31,7 @@ struct Inner {
     namespaces: Namespaces,
     /// The cores on which its processes run.
     cores: Mutex<CpuSet>,
-    /// Congestion control of TCP to and from this host, if different from the kernel's default.
+    /// TCP congestion control for connections to and from this host, if different from the kernel's default.
     congestion: OnceLock<String>,
 }
 
@@ -59,11 +59,11 @@ impl Host {
                     mounts: own("mnt")?,
                     root,
                 };
-                // Only the experiment's packets: IPv6 neighbour and router discovery would shift the packet numbers
-                // that decide about loss. Kernels without IPv6 have no such file.
+                // Allow only the experiment's packets: those of IPv6 neighbour and router discovery would shift the
+                // packet numbers that determine losses. Kernels without IPv6 have no such file.
                 let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-                // Packets may leave and arrive through different devices. If /proc/sys is read-only (a container that
-                // masks it), the system's setting stays, which only matters if it is the strictest one.
+                // Packets may leave and arrive through different devices. If /proc/sys is read-only (masked in a
+                // container), the system's setting stays, which only matters if it is the strictest one.
                 for devices in ["all", "default"] {
                     let _ =
                         std::fs::write(format!("/proc/sys/net/ipv4/conf/{devices}/rp_filter"), "0");
@@ -91,13 +91,13 @@ impl Host {
         })
     }
 
-    /// Makes TCP use this congestion control on all routes added from now on, for every socket. It is a route attribute
-    /// because only the initial namespace can choose any algorithm as the default.
+    /// Makes TCP use this congestion control on all routes added from now on, for every socket. This is an attribute
+    /// of routes because only the initial namespace can make any algorithm the default.
     pub(crate) fn use_congestion(&self, algorithm: &str) {
         let set = self.inner.congestion.set(algorithm.to_string());
         assert!(
             set.is_ok(),
-            "the congestion control of host {} is said once",
+            "the congestion control of host {} is set once",
             self.inner.name
         );
     }
@@ -120,7 +120,7 @@ impl Host {
     /// starts belong to the host. The working folder stays the same. There is no way back; end the thread instead.
     ///
     /// # Errors
-    /// The kernel refuses, which doesn't happen in a lab that this process created.
+    /// A system call fails, which doesn't happen in a lab that this process created.
     pub fn enter(&self) -> io::Result<()> {
         self.inner.namespaces.enter()
     }
@@ -139,7 +139,7 @@ impl Host {
                     .map(|core| core.to_string())
                     .collect();
                 return Err(io::Error::other(format!(
-                    "unknown core {core}; the cores are {}",
+                    "core {core} is not available to this process; available cores: {}",
                     known.join(", ")
                 )));
             }
@@ -167,7 +167,7 @@ impl Host {
     /// Like [`Host::enter`], and also restricts the thread, and those that it starts, to the host's cores.
     ///
     /// # Errors
-    /// As for [`Host::enter`].
+    /// [`Host::enter`] fails.
     pub fn settle(&self) -> io::Result<()> {
         self.enter()?;
         Ok(sched_setaffinity(None, &self.cores())?)
@@ -185,7 +185,7 @@ impl Host {
     /// Runs `work` on this host, in a separate thread.
     ///
     /// # Errors
-    /// The error of `work`, or the host cannot be entered.
+    /// `work` fails, or the host cannot be entered.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {

@@ -158,7 +158,7 @@ impl Hierarchy {
 /// The block device of a folder's file system.
 ///
 /// # Errors
-/// There is none, as for an in-memory file system.
+/// The file system is not on a block device, such as one in memory.
 fn device_of(folder: &Path) -> io::Result<DeviceNumber> {
     let number = fs::metadata(folder)?.dev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));

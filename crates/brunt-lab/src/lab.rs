@@ -72,7 +72,7 @@ impl Lab {
     /// Creates hosts with these names, without links.
     ///
     /// # Errors
-    /// A duplicate name, too many hosts, or the machine refuses.
+    /// A name occurs twice, there are too many hosts, or a system call fails.
     pub fn new<'a>(
         hosts: impl IntoIterator<Item = &'a str>,
         clock: Clock,
@@ -106,7 +106,7 @@ impl Lab {
     /// connections use the kernel's default.
     ///
     /// # Panics
-    /// If there are links already, or if it was called before.
+    /// If there are already links, or if it was called before.
     pub fn use_congestion(&mut self, algorithm: &str) {
         assert!(
             self.links.is_empty(),
@@ -120,7 +120,7 @@ impl Lab {
     /// Makes host names known to programs that run on the hosts, with an /etc/hosts that only they see.
     ///
     /// # Errors
-    /// /etc/hosts is missing, or the machine refuses.
+    /// /etc/hosts is missing, or a system call fails.
     pub fn publish_names(&self) -> io::Result<()> {
         names::publish(self.hosts.values())
     }
@@ -142,7 +142,7 @@ impl Lab {
     /// Connects two hosts.
     ///
     /// # Errors
-    /// A host is unknown, they are connected already, or the machine refuses.
+    /// A host is unknown, the hosts are already connected, or a system call fails.
     pub fn add_link(&mut self, config: &LinkConfig) -> Result<LinkHandle, LabError> {
         let [first, second] = &config.between;
         let hosts = [self.host(first)?.clone(), self.host(second)?.clone()];
@@ -192,7 +192,7 @@ impl Lab {
     /// fewest links and, among equals, have the lowest delay under the current settings. Call it when all links are up.
     ///
     /// # Errors
-    /// The machine refuses.
+    /// A system call fails.
     pub fn route(&mut self) -> Result<(), LabError> {
         let hosts: Vec<&Host> = self.hosts.values().collect();
         let number = |name: &String| {
@@ -280,7 +280,7 @@ impl Lab {
     /// A meter of the bytes that the current links carry.
     ///
     /// # Errors
-    /// The machine refuses.
+    /// A system call fails.
     pub fn meter(&self) -> Result<Meter, LabError> {
         let beside = |built: &BuiltLink| match built.link.handle().is_in_kernel() {
             true => 0,
@@ -296,7 +296,7 @@ impl Lab {
     /// Sets both directions' settings from now on; faults restore these when they end.
     ///
     /// # Errors
-    /// As for [`LinkHandle::change`].
+    /// No link has this name, or [`LinkHandle::change`] fails.
     pub fn change(&mut self, name: &str, settings: [Settings; 2]) -> Result<(), LabError> {
         let built = self.built_mut(name)?;
         for (direction, settings) in [Direction::There, Direction::Back]
@@ -312,7 +312,7 @@ impl Lab {
     /// Like [`Lab::change`], and restarts the random numbers from `seed`, for a new run.
     ///
     /// # Errors
-    /// As for [`LinkHandle::change`].
+    /// No link has this name, or [`LinkHandle::change`] fails.
     pub fn restart(
         &mut self,
         name: &str,
@@ -336,7 +336,7 @@ impl Lab {
     /// Sets the largest IP packet that a link carries, in bytes. Connections that are open keep working.
     ///
     /// # Errors
-    /// No link has this name, or the kernel refuses.
+    /// No link has this name, or the kernel rejects the MTU.
     pub fn set_mtu(&mut self, name: &str, mtu: u32) -> Result<(), LabError> {
         let built = self.built_mut(name)?;
         if built.mtu == mtu {
@@ -447,7 +447,7 @@ impl Lab {
         Ok(TcpReset::new(link, direction, hosts, ports, longest))
     }
 
-    /// The link that packets from one host to another leave by.
+    /// The first link on the path from one host to another.
     fn leaving(&self, from: &str, to: &str) -> Result<Leaving, LabError> {
         let path = self.path(from, to)?;
         let longest = path

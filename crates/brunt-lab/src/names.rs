@@ -18,7 +18,7 @@ const HOSTS: &str = "/etc/hosts";
 /// Adds the names of these hosts to /etc/hosts as seen on them, before its previous contents.
 ///
 /// # Errors
-/// /etc/hosts is missing, or the machine refuses.
+/// /etc/hosts is missing, or a system call fails.
 pub(crate) fn publish<'a>(hosts: impl Iterator<Item = &'a Host> + Clone) -> io::Result<()> {
     let names = hosts.clone().map(|host| (host.name(), host.address()));
     let text = text(names, &fs::read_to_string(HOSTS)?);

@@ -314,7 +314,7 @@ pub(crate) struct Route<'a> {
     pub source: Ipv4Addr,
     /// The forwarding host, if the destination isn't a neighbour.
     pub gateway: Option<Ipv4Addr>,
-    /// TCP congestion control of connections over this route, if not the kernel's default.
+    /// TCP congestion control for connections over this route, if not the kernel's default.
     pub congestion: Option<&'a str>,
 }
 

@@ -1,7 +1,7 @@
-//! The machine's own network, for a process inside a lab, whose networks lead nowhere else. Agents on other machines are
-//! reached by it.
+//! The machine's own network, for a process inside a lab, whose networks lead nowhere else. It is used to reach
+//! agents on other machines.
 //!
-//! The rule: only connections are made there; this process stays on its host of the lab.
+//! The rule: only connections are made there; this process stays on its lab host.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,10 +19,10 @@ pub(crate) fn keep(network: OwnedFd) {
     let _ = NETWORK.set(network);
 }
 
-/// Runs `work` in the machine's network: on a thread of its own in a lab, directly otherwise.
+/// Runs `work` in the machine's network: on a separate thread in a lab, directly otherwise.
 ///
 /// # Errors
-/// The error of `work`, or the kernel refuses because the lab was not created by root.
+/// `work` fails, or the thread may not enter the machine's network because the lab was not created by root.
 pub fn run<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     let Some(network) = NETWORK.get() else {
         return work();
@@ -41,9 +41,9 @@ pub fn run<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T
 /// Makes the process that `command` will start use the machine's network.
 ///
 /// # Errors
-/// As for [`run`], or the process is out of file descriptors.
+/// [`run`] fails, or the process is out of file descriptors.
 pub fn place(command: &mut Command) -> io::Result<()> {
-    // In the new process, a refusal would look as if its program could not be started.
+    // In the new process, an error would look as if its program could not be started.
     run(|| Ok(()))?;
     if let Some(network) = NETWORK.get() {
         sys::enter_network_on_spawn(command, network.try_clone()?);

@@ -75,7 +75,7 @@ fn children(pid: u32) -> Vec<u32> {
     found
 }
 
-/// The same, derived from the parents of all processes.
+/// The children of a process, found by reading the parent of every process.
 fn children_of_all(parent: u32) -> Vec<u32> {
     all()
         .filter(|pid| self::parent(*pid) == Some(parent))

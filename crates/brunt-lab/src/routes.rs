@@ -22,7 +22,7 @@ pub(crate) fn first_steps(hosts: usize, edges: &[Edge]) -> Vec<BTreeMap<usize, (
         .collect()
 }
 
-/// The same for one host.
+/// The first link on the path from one host to each other host, as in [`first_steps`].
 fn from_host(from: usize, hosts: usize, edges: &[Edge]) -> BTreeMap<usize, (usize, usize)> {
     /// Number of links and total delay of a path, and its first step.
     type Way = ((usize, Duration), Option<(usize, usize)>);
@@ -91,7 +91,7 @@ mod tests {
         );
         let circle = [edge(0, 1, 5), edge(1, 2, 5), edge(2, 0, 50)];
         check(
-            "few links before little time",
+            "fewer links before a lower delay",
             3,
             &circle,
             0,
@@ -99,7 +99,7 @@ mod tests {
         );
         let square = [edge(0, 1, 9), edge(1, 3, 9), edge(0, 2, 1), edge(2, 3, 1)];
         check(
-            "of two equal ones the quicker",
+            "of two equally long paths the faster one",
             4,
             &square,
             0,

@@ -1,4 +1,4 @@
-//! A folder for the files of services that is removed at the end of the experiment, however that ends: a separate
+//! A folder for the files of services that is removed at the end of the experiment, however it ends: a separate
 //! process waits for the end ([`crate::guard`]).
 //!
 //! Processes that have the folder in their environment ([`FOLDERS_VARIABLE`]) are killed before it is removed:
@@ -51,7 +51,9 @@ impl ServiceFolder {
             match DirBuilder::new().mode(0o711).create(&path) {
                 Ok(()) => {
                     let text = path.to_str().map(str::to_string);
-                    let text = text.ok_or_else(|| io::Error::other("its path is not UTF-8"));
+                    let text = text.ok_or_else(|| {
+                        io::Error::other("the path of the experiment folder is not UTF-8")
+                    });
                     let guard = text.and_then(|path| Guard::start(Undo::Folder { path }));
                     return match guard {
                         Ok(guard) => Ok(ServiceFolder {
@@ -134,7 +136,8 @@ fn end_users(folder: &Path) {
     ]
     .concat();
     for pid in all().filter_map(|pid| Pid::from_raw(pid.try_into().ok()?)) {
-        // The data belongs to the process that is held, unless that has ended, which the signal will report.
+        // The environment belongs to the process that the pidfd refers to; if that has ended, sending the signal
+        // fails.
         let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
             continue;
         };
@@ -210,7 +213,7 @@ mod tests {
                 .unwrap()
         };
         let (mut user, mut other) = (sleeper(&path), sleeper(folder.path()));
-        // Until exec, the environment is that of this process.
+        // Until exec, the child has this process's environment.
         let has_it = || {
             let environment = fs::read(format!("/proc/{}/environ", user.id())).unwrap();
             environment

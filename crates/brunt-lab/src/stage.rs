@@ -17,8 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{outside, sys};
 
-/// Marks the inner process; the value is the file descriptor of the pipe from its parent, followed by that of the parent's
-/// network and those to keep.
+/// Marks the inner process; the value lists the file descriptors of the pipe from its parent, of the parent's network
+/// and of those to keep, separated by commas.
 const MARK: &str = "BRUNT_STAGE";
 
 /// On which side of the new namespaces the caller is.
@@ -42,7 +42,7 @@ pub struct StageError {
 }
 
 impl StageError {
-    /// Which setting forbids it, and how to run Brunt instead.
+    /// Which setting forbids the namespaces, and how to run Brunt instead.
     pub fn advice(&self) -> &str {
         &self.advice
     }
@@ -57,8 +57,8 @@ pub fn enter() -> Result<Entered, StageError> {
     enter_with(Vec::new()).map(|(entered, _)| entered)
 }
 
-/// Like [`enter`], and passes file descriptors to the inner process, in order, such as sockets that listen outside. In
-/// the inner process, which has none yet, `keep` is empty.
+/// Like [`enter`], and passes file descriptors to the inner process, in order, such as sockets that listen outside.
+/// In the inner process, which doesn't have any descriptors yet, `keep` is empty.
 ///
 /// # Errors
 /// See [`enter`].
@@ -69,8 +69,8 @@ pub fn enter_with(keep: Vec<OwnedFd>) -> Result<(Entered, Vec<OwnedFd>), StageEr
     }
 }
 
-/// Whether this process has root privileges on the machine, not just in its own namespaces. Examples of what needs them
-/// are file attributes `trusted.*` and block devices.
+/// Whether this process has root privileges on the machine, not just in its own namespaces. For example, `trusted.*`
+/// file attributes and block devices need them.
 pub fn is_root_of_machine() -> bool {
     // All users of the kernel are mapped to themselves.
     let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
@@ -83,7 +83,7 @@ pub fn is_root_of_machine() -> bool {
         })
 }
 
-/// Whether this is the inner process and it has not entered yet.
+/// Whether this is the inner process, before it calls [`enter`] or [`enter_with`].
 pub fn is_inner() -> bool {
     mark().is_some()
 }
@@ -97,8 +97,8 @@ pub fn is_inside() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
-/// The inner side: checks that the parent is alive, and mounts its own /proc. `descriptors` lists the parent's and,
-/// each after a comma, that of its network and those to keep.
+/// The inner side: checks that the parent is alive, and mounts its own /proc. `descriptors` lists the pipe from the
+/// parent, the parent's network and those to keep, separated by commas.
 fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
     let failed = |what, source| StageError {
         what,
@@ -225,7 +225,7 @@ pub(crate) fn wait_for(child: &mut Child, signals: &sys::Signals) -> io::Result<
     }
 }
 
-/// The settings of this machine that forbid it or, if none does, the usual ones.
+/// Names this machine's settings that forbid user namespaces or, if none does, the usual remedies.
 fn advice(error: &io::Error) -> String {
     if error.raw_os_error() == Some(libc::EINVAL) {
         return "this is a bug in brunt: the program already has threads".to_string();

@@ -1,4 +1,4 @@
-//! Starts this program again in another role, and defines the environment variables that mark a process as having one.
+//! Starts this program again in another role, and defines the environment variables that give a process its role.
 //! What such a process does is in the module of its role; [`crate::helper::serve_if_asked`] finds it.
 //!
 //! The rule: a process with a role doesn't start others.
@@ -26,7 +26,7 @@ pub(crate) fn start_again(mark: &str, value: &str) -> io::Result<Child> {
             "this process is a helper and cannot start others",
         ));
     }
-    // Not by its path: if the program was copied to a host, its file has already been removed.
+    // This doesn't use the program's path: if the program was copied to a host, its file has already been removed.
     Command::new("/proc/self/exe")
         .env(mark, value)
         .stdin(Stdio::piped())

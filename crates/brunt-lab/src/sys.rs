@@ -239,7 +239,7 @@ pub(crate) fn open_packet_socket(index: u32, buffer_bytes: libc::c_int) -> io::R
     Ok(socket)
 }
 
-/// The same, except that it receives nothing until it is bound.
+/// Like [`open_packet_socket`], except that the socket receives nothing until it is bound.
 pub(crate) fn make_packet_socket(buffer_bytes: libc::c_int) -> io::Result<OwnedFd> {
     const PACKET_IGNORE_OUTGOING: libc::c_int = 23; // linux/if_packet.h
     let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -289,7 +289,7 @@ pub(crate) fn bind_packet_socket(socket: BorrowedFd<'_>, index: u32) -> io::Resu
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) }).map(drop)
 }
 
-/// Packets dropped by such a socket for lack of room since the last call.
+/// Packets that a packet socket dropped for lack of room since the last call.
 pub(crate) fn packet_socket_drops(socket: BorrowedFd<'_>) -> io::Result<u64> {
     // struct tpacket_stats: packets, drops.
     let mut counts = [0u32; 2];

@@ -106,7 +106,7 @@ impl Wires {
     /// Creates the devices of a link, the `number`-th of its lab, brings them up and makes them known to each other.
     ///
     /// # Errors
-    /// The machine refuses.
+    /// A system call fails.
     pub(crate) fn lay(
         config: &LinkConfig,
         hosts: [Host; 2],
@@ -149,7 +149,7 @@ impl Wires {
     /// Starts the mechanism that forwards frames between the devices.
     ///
     /// # Errors
-    /// The machine refuses, or netem doesn't support these settings.
+    /// A system call fails, or netem doesn't support these settings.
     pub(crate) fn start(
         self,
         config: &LinkConfig,

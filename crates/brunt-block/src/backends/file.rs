@@ -55,8 +55,8 @@ pub const ENTRY: BackendEntry = BackendEntry {
         ("size", "size of the file, with create=yes or temporary=yes"),
         (
             "create",
-            "yes: create the file as a sparse file, or extend a shorter one; of a longer one, the first \
-             part is used",
+            "yes: create the file as a sparse file, or extend a shorter one; only the first part of a \
+             longer one is used",
         ),
         (
             "temporary",
@@ -90,7 +90,7 @@ fn named(place: &str) -> Result<PathBuf, OpenError> {
     if path != literal && !path.exists() && literal.exists() {
         return Err(OpenError::Refused(format!(
             "file:{place} is {}, which doesn't exist; if the file's name begins with file:, write \
-             file:{}, otherwise its path without file:",
+             file:{}; otherwise, write its path without file:",
             shown(&path),
             device_path::encode(literal)
         )));
@@ -284,7 +284,7 @@ impl Backend for FileBackend {
             let at = unsafe { libc::lseek(fd, offset as libc::off_t, whence) };
             match at {
                 0.. => Some(at as u64),
-                // Past the last data.
+                // No data follows.
                 _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => {
                     Some(size_bytes)
                 }
@@ -354,7 +354,7 @@ struct FileDevice {
     polled: bool,
     /// Maximum number of requests.
     depth: usize,
-    /// As many as were ever used at once.
+    /// As many slots as requests were ever outstanding at once.
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Swapped with the port's queue, because completions arrive in batches.

@@ -37,7 +37,7 @@ pub(crate) struct StillInUse {
 pub(crate) struct Attempts(Instant);
 
 impl Attempts {
-    /// Starts with the first attempt, now.
+    /// Starts the waiting time, which includes the first attempt.
     pub(crate) fn begin() -> Attempts {
         Attempts(Instant::now())
     }
@@ -45,7 +45,7 @@ impl Attempts {
     /// Sleeps until the next attempt.
     ///
     /// # Errors
-    /// No further attempt should be made; the error contains the user of the file.
+    /// The waiting time is over; the error contains the user of the file.
     pub(crate) fn pause(&self, metadata: &Metadata) -> Result<(), StillInUse> {
         let waited = self.0.elapsed();
         let holder = (waited >= HOLDER_WAIT).then(|| writer(metadata)).flatten();
@@ -65,8 +65,8 @@ impl Attempts {
     /// Sleeps until the next attempt to open a disk exclusively.
     ///
     /// # Errors
-    /// No further attempt should be made; the error contains the user of the disk. Kernel uses (mounts, volumes, swap)
-    /// don't end on their own, so they are not waited for.
+    /// The waiting time is over, or the kernel itself uses the disk; the error contains the user of the disk. Kernel
+    /// uses (mounts, volumes, swap) don't end on their own, so this doesn't wait for them.
     pub(super) fn pause_for_disk(&self, metadata: &Metadata) -> Result<(), StillInUse> {
         match kernel_use(metadata.rdev()) {
             Some(by) => Err(StillInUse { by }),
@@ -78,8 +78,8 @@ impl Attempts {
 /// See [`share_files`].
 static SHARED: AtomicBool = AtomicBool::new(false);
 
-/// Disables file locking in this process from now on: it works for a controller whose run may have workers on other
-/// hosts using the same file.
+/// Disables file locking in this process from now on, because it works for a controller whose run may have workers on
+/// other hosts using the same file.
 pub fn share_files() {
     SHARED.store(true, Ordering::Relaxed);
 }
@@ -356,7 +356,7 @@ mod tests {
         open(&link).unwrap();
     }
 
-    /// Another process's lock is waited for, because that process may be about to exit.
+    /// Waits for another process's lock, because that process may be about to exit.
     #[test]
     fn another_process_is_named_or_waited_for() {
         let folder = tempfile::tempdir().unwrap();

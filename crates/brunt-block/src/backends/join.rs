@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The rule: requests reach the devices in submission order. If a device accepts no more, all later requests wait,
-//! regardless of their device. A flush without a range goes to all devices.
+//! whichever device they are for. A flush without a range goes to all devices.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,15 +61,15 @@ pub enum JoinError {
     Empty,
     /// The largest block size is not a multiple of another device's.
     #[error(
-        "{other} has blocks of {other_bytes} bytes and {device} of {bytes}, which is not a \
-         multiple of that; use devices with the same block size"
+        "{device} has blocks of {bytes} bytes, which is not a multiple of the {other_bytes}-byte \
+         blocks of {other}; use devices with the same block size"
     )]
     Blocks {
         /// The device with the largest blocks.
         device: String,
         /// Its block size in bytes.
         bytes: u32,
-        /// The device that doesn't fit.
+        /// The device whose block size doesn't divide that.
         other: String,
         /// Its block size in bytes.
         other_bytes: u32,

@@ -48,7 +48,7 @@ const FILE_SYSTEMS: &[(u64, &str)] = &[
 pub(super) struct Medium {
     pub file: File,
     pub block_device: bool,
-    /// The file has a name in a directory, and should keep it.
+    /// The file has a name in a directory, and should keep that name.
     pub named: bool,
     /// It was opened with O_DIRECT.
     pub direct: bool,
@@ -61,7 +61,7 @@ pub(super) struct Medium {
     pub physical_block_bytes: u32,
     /// Required memory alignment of buffers, in bytes.
     pub buffer_align: usize,
-    /// Holes can be punched, freeing space.
+    /// Hole punching is supported and frees space.
     pub punch: bool,
     pub notes: Vec<String>,
     /// Where the data is stored.
@@ -171,8 +171,8 @@ impl OpenFile {
             }
     }
 
-    /// The block size to use: as configured, or the smallest, which is a block device's logical block, or for a file
-    /// the alignment that O_DIRECT requires.
+    /// The block size to use: the configured one, or else the smallest: a block device's logical block size, or for a
+    /// file the alignment that O_DIRECT requires.
     fn block_bytes(
         &self,
         path: &Path,
@@ -264,13 +264,13 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     })
 }
 
-/// The size to use of a file of this length: all of it, or with `create` the size that was asked for.
+/// How much of a file of this length to use: all of it, or with `create` the requested size.
 fn first_part(size_bytes: u64, options: &FileOptions, notes: &mut Vec<String>) -> u64 {
     match options.size_bytes {
         Some(wanted) if options.create && wanted < size_bytes => {
             let (wanted_text, all) = (format_size(wanted), format_size(size_bytes));
             notes.push(format!(
-                "the file already exists with {all}: the first {wanted_text} are used"
+                "the file already exists and has {all}; only the first {wanted_text} are used"
             ));
             wanted
         }
@@ -404,13 +404,13 @@ fn too_small(path: &Path, block_bytes: u32, smallest: u32, direct: bool) -> Open
         ""
     };
     OpenError::Refused(format!(
-        "{}: blocks of {block_bytes} bytes are less than the {smallest} bytes that this device or \
-         file system transfers at once; use block={smallest}{way_out}",
+        "{}: blocks of {block_bytes} bytes are smaller than the minimum transfer of this device or \
+         file system, {smallest} bytes; use block={smallest}{way_out}",
         shown(path)
     ))
 }
 
-/// Whether this path is where device nodes appear. A file created there would be in memory, and would block the
+/// Whether device nodes appear under this path. A file created there would be in memory, and would occupy the
 /// device's name when the device returns.
 pub fn is_device_name(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
@@ -444,7 +444,8 @@ fn size_to_create(path: &Path, options: &FileOptions) -> Result<u64, OpenError> 
     Ok(size_bytes)
 }
 
-/// Creates the file, or extends a shorter one; of a longer one, the first part will be used. A temporary file must not exist yet.
+/// Creates the file, or extends a shorter one; only the first part of a longer one will be used. A temporary file
+/// must not exist yet.
 fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     let failed = |source| OpenError::Os {
         what: "cannot create",
@@ -510,7 +511,7 @@ fn lay_out(file: &File, from: u64, to: u64) -> io::Result<()> {
     }
 }
 
-/// Opens it read-write and with O_DIRECT if requested and possible.
+/// Opens the path read-write, and with O_DIRECT if requested and possible.
 fn open_with_fallbacks(
     path: &Path,
     options: &FileOptions,
@@ -709,9 +710,10 @@ fn starts_without_waiting(file: &File, block_bytes: u32) -> bool {
 }
 
 /// Makes io_uring execute requests to an in-memory file when they are submitted. Since Linux 6.4 it otherwise passes
-/// each one to a worker thread, because tmpfs does not declare that it supports RWF_NOWAIT; O_NONBLOCK, which has no
-/// other effect on a file, makes it try (io_uring/rw.c, `io_file_supports_nowait`), and if it would still have to wait,
-/// it uses a worker thread. Not for buffered writes, which it always passes to one. Returns whether the flag is set.
+/// each request to a worker thread, because tmpfs does not declare that it supports RWF_NOWAIT. O_NONBLOCK, which has
+/// no other effect on a file, makes it try the request first (io_uring/rw.c, `io_file_supports_nowait`) and use a
+/// worker thread only if the request would have to wait. Has no effect on buffered writes, which io_uring always
+/// passes to a worker thread. Returns whether the flag is set.
 fn complete_at_once(file: &File) -> bool {
     // SAFETY: integer arguments and an open descriptor.
     unsafe {

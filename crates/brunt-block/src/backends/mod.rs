@@ -79,7 +79,7 @@ pub const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 /// Checks that a request lies within the device, covers whole blocks, and has a large enough buffer.
 ///
 /// # Errors
-/// It doesn't, or it writes to a read-only device.
+/// The request breaks one of these rules, or writes to a read-only device.
 #[inline]
 pub fn in_range(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError> {
     in_size(info, info.size_bytes, request)
@@ -89,7 +89,7 @@ pub fn in_range(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError>
 /// no larger than the device's maximum transfer.
 ///
 /// # Errors
-/// The request can't be sent, or the errors of [`in_range`].
+/// The request can't be sent as a single one, or [`in_range`] fails.
 #[inline]
 pub fn in_bounds(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError> {
     in_range(info, request)?;

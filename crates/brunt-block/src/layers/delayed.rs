@@ -37,10 +37,9 @@ const SERVERS_MAX: u32 = 65_536;
 /// The table entry.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "delay",
-    help: "adds a service time: const:TIME, uniform:TIME-TIME, exp:MEAN or \
-        lognormal:MEAN,sigma=S, optionally followed by ,servers=N ,shared ,seed=N; or that of a \
-        disk, by position: disk:RATE-RATE, optionally followed by ,seek=TIME-TIME ,rpm=N ,zones=N \
-        ,seed=N",
+    help: "adds a service time: const:TIME, uniform:TIME-TIME, exp:MEAN or lognormal:MEAN,sigma=S, \
+     optionally followed by ,servers=N ,shared ,seed=N; or a disk's, by position: disk:RATE-RATE, optionally \
+     followed by ,seek=TIME-TIME ,rpm=N ,zones=N ,seed=N",
     example: "const:100us",
     wrap: |inner, value| {
         Ok(Arc::new(DelayedBackend::new(
@@ -209,7 +208,7 @@ fn parse_service(
 }
 
 impl ServiceTime {
-    /// Draws the service time of a request to a device of `size` bytes; `arm` is that of a disk.
+    /// Draws the service time of a request to a device of `size` bytes; `arm` is a disk's arm.
     fn draw(&self, request: &Request, size: u64, arm: &mut Arm, random: &mut Random) -> u64 {
         let nanos = |time: Duration| time.as_nanos() as f64;
         // Casting an excessive float saturates at the maximum time.

@@ -32,7 +32,7 @@ impl<P: RemoteProtocol, K> RemoteDevice<P, K> {
     }
 }
 
-/// Whether a request has work to do. An empty one doesn't, wherever it lies in the device.
+/// Whether a request has work to do. An empty request doesn't, wherever it lies in the device.
 #[inline]
 fn check(info: &DeviceInfo, request: &Request) -> Result<bool, DeviceError> {
     if request.len == 0 && request.op != Op::Flush {

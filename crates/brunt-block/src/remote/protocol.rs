@@ -108,7 +108,7 @@ pub trait RemoteSession {
     /// The request is returned if there is no room.
     fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request>;
 
-    /// Cancels a request that has not been sent, or not since the last loss.
+    /// Cancels a request that has not been sent, or not sent again since the connection was last lost.
     fn cancel(&mut self, tag: u64);
 
     /// The buffer of a task, which the driver sends from or receives into.

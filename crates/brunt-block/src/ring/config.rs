@@ -1,5 +1,5 @@
-//! The settings of a ring, chosen by the loop that owns it: a load's settings favour accurate measurement, those of a
-//! server's connection low memory use.
+//! The settings of a ring, chosen by the loop that owns it: a load's settings favour accurate measurements, and a
+//! server connection's settings favour low memory use.
 
 use brunt_core::IoEngine;
 
@@ -11,12 +11,13 @@ pub struct RingConfig {
     /// Submission queue entries; a power of two. Submitting more at once costs an extra system call.
     pub entries: u32,
     /// Number of files and sockets that can be registered, which saves a lookup in the kernel per call; further ones
-    /// work without.
+    /// work unregistered.
     pub file_slots: u32,
     /// Bytes of registered buffer memory. Keep it below the usual RLIMIT_MEMLOCK of 8 MiB.
     pub arena_bytes: usize,
-    /// The arena is registered, and takes memory, piece by piece with use (Linux 5.19), and [`super::Ring::release`] returns
-    /// it. Otherwise all of it is registered from the start, so that no request pays for it.
+    /// The arena is registered and takes memory piece by piece as it is used (Linux 5.19), and
+    /// [`super::Ring::release`] returns that memory. Otherwise all of it is registered from the start, so that no
+    /// request pays for it.
     pub arena_grows: bool,
     /// A kernel thread polls for submissions and sleeps after this many idle milliseconds. While it is awake,
     /// submitting needs no system call, but the thread occupies a core.
@@ -29,8 +30,8 @@ pub struct RingConfig {
     /// switches polling off until a wait is short again. Zero disables polling.
     pub busy_poll_nanos: u64,
     /// A ring with a socket polls instead of sleeping, for as long as it waits, and only yields its core to other
-    /// threads. Of the rings of a process, [`super::polling_threads_max`] do so at a time; idle ones make way for others.
-    /// Requires io_uring and a `busy_poll_nanos` above zero, without SQPOLL.
+    /// threads. At most [`super::polling_threads_max`] rings of a process do so at a time; idle ones make way for
+    /// others. Requires io_uring and a `busy_poll_nanos` above zero, without SQPOLL.
     pub never_sleeps: bool,
 }
 
@@ -60,7 +61,7 @@ impl RingConfig {
             ..RingConfig::default()
         }
     }
-    /// The configuration for a thread that drives many connections: each takes memory with use only.
+    /// The configuration for a thread that drives many connections: each takes memory only when used.
     pub fn of_connections() -> RingConfig {
         RingConfig {
             entries: 512,

@@ -27,7 +27,7 @@ pub(super) fn of_thread(thread: libc::pid_t) -> Option<u64> {
     (got == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// CPU time spent for a ring that its thread's own usage doesn't show, or doesn't show as such.
+/// CPU time spent for a ring that its thread's own usage doesn't include, or doesn't show separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCpu {
     /// CPU time of other threads that work for the ring, kernel threads (io-wq, SQPOLL) or helpers, in nanoseconds.
@@ -50,7 +50,7 @@ pub(super) struct KernelWorkers {
     /// CPU time of each thread when last seen; io-wq threads exit after 5 s without work.
     seen: BTreeMap<libc::pid_t, SeenThread>,
     look_again: Nanos,
-    /// Every look so far could list the threads of this process.
+    /// Every scan so far was able to list the threads of this process.
     is_known: bool,
 }
 

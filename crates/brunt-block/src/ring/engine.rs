@@ -9,8 +9,8 @@ use std::sync::{LazyLock, OnceLock};
 
 use brunt_core::IoEngine;
 
-/// Sets the engine of a process without an engine on its command line: `io_uring` or `threads`. Inherited by child
-/// processes.
+/// The environment variable with the engine of a process whose command line names none: `io_uring` or `threads`.
+/// Child processes inherit it.
 pub const ENGINE_VARIABLE: &str = "BRUNT_ENGINE";
 
 /// The oldest kernel that Brunt is tested on, as major and minor number: that of Debian 12, which the tests boot as a

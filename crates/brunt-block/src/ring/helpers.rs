@@ -20,7 +20,7 @@ const STACK_BYTES: usize = 64 << 10;
 pub(super) struct Helpers {
     shared: Arc<Shared>,
     threads: usize,
-    /// Calls handed over but not yet taken back.
+    /// Calls passed to helpers whose results have not been taken yet.
     busy: usize,
 }
 
@@ -94,7 +94,7 @@ impl Helpers {
             match self.begin_one() {
                 Ok(()) => self.threads += 1,
                 Err(error) if self.threads == 0 => return Err(error),
-                // The existing helpers take turns.
+                // The existing helpers execute all calls.
                 Err(_) => break,
             }
         }
@@ -151,8 +151,8 @@ impl Helpers {
 }
 
 impl Drop for Helpers {
-    // A helper blocked in a call exits after the call: clients wait for their calls, or leak the memory that these
-    // point to.
+    // A helper blocked in a call exits after the call: clients wait for their calls, or leak the memory that the
+    // calls point to.
     fn drop(&mut self) {
         lock(&self.shared.work).is_over = true;
         self.shared.arrived.notify_all();

@@ -80,7 +80,7 @@ struct RingInner {
     wake: Option<Wake>,
     /// Number of completions in ports that clients have not taken.
     ready: Cell<usize>,
-    /// Whom the thread works for at the moment.
+    /// The owner that the thread currently works for.
     owner: Cell<Option<RingOwner>>,
     /// The owners of ports that got completions since [`Ring::take_ready`].
     ready_owners: RefCell<Vec<RingOwner>>,
@@ -154,7 +154,7 @@ const USER_BITS: u32 = 48;
 const LINGER: Duration = Duration::from_micros(50);
 /// An unlimited wait is split into waits of this length.
 const WAIT_NANOS_MAX: u64 = 3600 * 1_000_000_000;
-/// On an idle machine, kernel timers expire at most this late; the thread spins for closer deadlines.
+/// Maximum lateness of kernel timers on an idle machine; the thread spins for closer deadlines.
 const SPIN_NANOS: u64 = 60_000;
 
 impl Ring {
@@ -364,10 +364,10 @@ impl Ring {
         self.enter_for(1, until)
     }
 
-    /// Like [`Ring::enter`], but for the first 50 µs it waits for `count` completions (limited to the number in
-    /// flight), and only then does a single one suffice: a busy thread then makes one system call for many requests. A
-    /// completion may be delayed by that time. This costs no throughput if the queue is kept full; with a single
-    /// request `count` is 1 and nothing is delayed. Kernels before 6.12 don't support this and wait for one.
+    /// Like [`Ring::enter`], but waits up to 50 µs for `count` completions (limited to the number in flight), and
+    /// after that for a single one: a busy thread then makes one system call for many requests. A completion may be
+    /// delayed by that time. This costs no throughput if the queue is kept full; with a single request `count` is 1
+    /// and nothing is delayed. Kernels before 6.12 don't support this and wait for a single completion.
     ///
     /// # Errors
     /// See [`Ring::enter`].
@@ -664,10 +664,9 @@ impl Port {
         self.ring.inner.ports.borrow()[self.index].in_flight
     }
 
-    /// Waits until the kernel has released everything of this port, for at most 5 s
-    /// ([`Ring::limit_idle_wait`]). Returns whether it has;
-    /// if not, the caller must leak the memory that the requests point to. For clients being dropped; shut down a
-    /// socket first so that its requests end.
+    /// Waits until the kernel has released everything that this port submitted, for at most 5 s
+    /// ([`Ring::limit_idle_wait`]). Returns whether it has; if not, the caller must leak the memory that the requests
+    /// point to. For clients being dropped; shut down a socket first so that its requests end.
     pub(crate) fn wait_idle(&self) -> bool {
         let deadline = Clock::Monotonic
             .now()

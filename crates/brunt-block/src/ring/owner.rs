@@ -1,5 +1,5 @@
-//! Shares a ring among many connections of one thread: tells which of them have work, so a turn of the thread's loop
-//! costs nothing for the others.
+//! Shares a ring among many connections of one thread: reports which of them have work, so a turn of the thread's
+//! loop costs nothing for the others.
 //!
 //! The thread's loop calls [`Ring::work_for`] before it works for a connection. Ports attached and wakers created
 //! meanwhile belong to that connection, however deep in a stack of devices this happens. After [`Ring::enter`],

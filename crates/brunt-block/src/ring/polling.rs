@@ -1,7 +1,7 @@
 //! Work that a ring does before its thread sleeps: it polls for completions that are expected soon, and starts some
 //! requests before the rest of a batch is prepared.
 //!
-//! The rule: both adapt to what waits have shown, so that neither costs anything where it has no benefit.
+//! The rule: both adapt to past waits, so that neither costs anything where it has no benefit.
 
 use std::io;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use super::{Ring, Wait};
 
 /// How often a polling thread yields its core to others.
 pub(super) const YIELD_EVERY: Duration = Duration::from_micros(4);
-/// If yielding took no longer than this, no other thread wanted the core.
+/// A yield that takes no longer than this shows that no other thread wanted the core.
 const YIELD_ALONE_MAX: Duration = Duration::from_micros(3);
-/// If one did, this many waits skip polling.
+/// Number of waits that skip polling after another thread wanted the core.
 const POLL_PAUSE_WAITS: u32 = 100;
-/// If requests completed within the system call that submitted them, starting some early had no benefit; after this
-/// many waits, the ring tries it again.
+/// Number of waits until the ring tries starting requests early again, after requests completed within the system
+/// call that submitted them, so that starting some early had no benefit.
 pub(super) const EARLY_PAUSE_WAITS: u32 = 64;
 
 impl Ring {

@@ -127,7 +127,7 @@ fn only_owners_with_something_to_process_are_named() {
     };
     second.waker().wake();
     assert_eq!(named(), [2]);
-    // Until it takes its completion.
+    // An owner is named until it takes its completion.
     assert_eq!(named(), [2]);
     assert!(second.take() && !first.take());
     third.wake();

@@ -57,7 +57,7 @@ impl Waker {
     /// Wakes the ring; several calls before the ring checks count as one.
     pub fn wake(&self) {
         if let Some(owner) = self.owner {
-            // Before the ring wakes up: it must find the owner.
+            // Recorded before the wake-up, so that the ring finds the owner when it wakes up.
             let mut owners = self.owners();
             if !owners.contains(&owner) {
                 owners.push(owner);

@@ -2,8 +2,8 @@
 //! here first and refuses unless the user has named that very device. Uses libblkid where available, as `wipefs` does,
 //! and always our own table as well; finding nothing is no guarantee.
 //!
-//! Works on all backends: the places where signatures may be are read through the device, in requests no longer than it
-//! accepts, and libblkid gets a sparse copy of them.
+//! Works on all backends: the places that may hold signatures are read through the device, in requests no longer than
+//! it accepts, and libblkid gets a sparse copy of them.
 
 use std::collections::VecDeque;
 use std::fmt;

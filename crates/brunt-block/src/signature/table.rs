@@ -1,7 +1,9 @@
-//! Brunt's own table of signatures: those of libblkid, for programs and machines without it. A test compares it with
-//! `wipefs` for each type. Source: the magic numbers in util-linux, `libblkid/src/superblocks` and `partitions`.
+//! Brunt's own table of signatures, with the same types as libblkid's, for programs and machines without it. A test
+//! compares it with `wipefs` for each type. Source: the magic numbers in util-linux, `libblkid/src/superblocks` and
+//! `partitions`.
 //!
-//! The rule: a magic number shorter than four bytes has a check, unless its absence has ever cost data.
+//! The rule: a magic number shorter than four bytes has a check, unless overlooking that type would be worse than false
+//! alarms (ext4, HFS+, Xenix, boot sectors).
 
 use super::checks;
 use super::{Detector, Image, Signature};
@@ -83,7 +85,7 @@ const PAGES: &[At] = &[
 ];
 
 /// The first match wins, so types that precede others on disk come first.
-#[rustfmt::skip] // one kind a line
+#[rustfmt::skip] // one kind per line
 pub(super) static KNOWN: &[Known] = &[
     known("gpt", "a GPT partition table", &[Start(512), Start(4096)], &[b"EFI PART"]),
     known("crypto_LUKS", "a LUKS volume", &[Start(0)], &[b"LUKS\xba\xbe"]),

@@ -36,14 +36,14 @@ const RAISED_THREADS: u64 = 2;
 const THREADS_MAX: u64 = 200;
 /// The lowest real-time priority: ahead of all normal threads, behind those with deadlines.
 const REAL_TIME_PRIORITY: i32 = 1;
-/// Maximum share of a core for real-time threads. With more, the kernel would throttle them (sched_rt_runtime_us, 95%
-/// by default), or, without throttling, they could not be stopped.
+/// Maximum share of a core for real-time threads. Above this, the kernel would throttle them (sched_rt_runtime_us,
+/// 95% by default); without throttling, they could not be stopped.
 const REAL_TIME_SHARE_MAX: f64 = 0.9;
 /// Iterations that a thread computes before it checks the clock.
 const CHUNK: u32 = 2000;
 /// The interval over which the share is maintained; no sleep is longer than this.
 const PERIOD: Duration = Duration::from_millis(10);
-/// Time missed is made up for, up to this limit.
+/// Limit on the missed time that a thread makes up for.
 const DEBT_MAX: Duration = Duration::from_millis(100);
 /// How long the proof measures the share.
 const PROOF_TIME: Duration = Duration::from_millis(300);
@@ -97,8 +97,8 @@ impl Team {
             String::new()
         };
         format!(
-            "{self} received only {:.1}% over {:.2} s because other processes compete for \
-             it{advice}{} leave the core to the experiment{less}",
+            "{self} received only {:.1}% over {:.2} s because other processes compete for CPU \
+             time{advice}{} leave the core to the experiment{less}",
             taken * 100.0,
             time.as_secs_f64(),
             if less.is_empty() { ", or" } else { "," },
@@ -162,7 +162,7 @@ impl std::fmt::Display for Team {
 }
 
 impl CpuHog {
-    /// Hogs a share (0 to 1) of each of these cores, by their kernel numbers.
+    /// Hogs a share (0 to 1) of each of these cores, which are identified by their kernel numbers.
     pub fn new(share: f64, cores: &[usize]) -> CpuHog {
         CpuHog {
             share: share.clamp(0.0, 1.0),
@@ -485,7 +485,7 @@ mod tests {
         let mut tries = (0..20).map(|_| hog.inject(&clock));
         let injected = tries.find(|result| !matches!(result, Err(FaultError::NotShown { .. })));
         let proof = injected
-            .expect("a quarter of a core is to be had within half a minute")
+            .expect("a quarter of a core becomes available within half a minute")
             .unwrap();
         assert!(proof.value.unwrap() >= 0.22, "{proof:?}");
         hog.remove(&clock).unwrap();
@@ -540,7 +540,7 @@ mod tests {
                     "{text}"
                 );
             }
-            (Ok(_), None) => unreachable!("what was shown is removed"),
+            (Ok(_), None) => unreachable!("a hog with a proven effect can be removed"),
         }
     }
 
@@ -606,7 +606,7 @@ mod tests {
         );
     }
 
-    /// A nonexistent core is refused, and no thread is left running.
+    /// A nonexistent core is rejected, and no thread is left running.
     #[test]
     fn a_nonexistent_core_is_refused() {
         for core in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU + 5] {

@@ -113,7 +113,7 @@ impl SlowDisk {
             bytes: None,
         };
         let fault = || format!("a slow disk below {}", folder.display());
-        // In a lab, processes of several experiments may have the same PID.
+        // In labs, processes of different experiments may have the same PID.
         let name = format!(
             "brunt-try-{}-{}",
             std::process::id(),
@@ -139,8 +139,7 @@ impl SlowDisk {
         let fast = probe.write_fast(series).map_err(io)?;
         if fast >= least {
             let seen = format!(
-                "without the limit, the disk takes {fast:.1?} for {writes} writes; write a lower \
-                 limit"
+                "without the limit, the disk takes {fast:.1?} for {writes} writes; set a lower limit"
             );
             return Err(self.not_shown(seen));
         }

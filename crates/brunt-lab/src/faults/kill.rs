@@ -1,6 +1,7 @@
 //! Kills one of our processes without warning (SIGKILL) and starts it again: a controller that crashes and reboots.
 //!
-//! The rule: the caller knows how to start the process and when it serves again; the kernel confirms that it is dead.
+//! The rule: the caller knows how to start the process and when it is ready to serve; the kernel confirms that it is
+//! dead.
 
 use std::collections::BTreeSet;
 use std::io;

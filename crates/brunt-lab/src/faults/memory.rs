@@ -1,8 +1,8 @@
 //! Memory hog: allocates, fills and locks a given amount of memory, so that the system cannot use it for anything else,
 //! including its caches.
 //!
-//! The rule: the proof is the amount that the kernel reports as locked (`VmLck`). A request that would bring the
-//! machine down is refused.
+//! The rule: the proof is the amount that the kernel reports as locked (`VmLck`). A request that would exhaust the
+//! machine's memory is rejected.
 
 use std::io;
 
@@ -69,7 +69,7 @@ impl Fault for MemoryHog {
         let at = clock.now();
         let helper = MemoryHelper::start(self.bytes).map_err(|error| {
             let mut advice =
-                "raise the limit of locked memory (ulimit -l, RLIMIT_MEMLOCK), run as root"
+                "raise the limit of locked memory (ulimit -l, RLIMIT_MEMLOCK), or run as root"
                     .to_string();
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
             advice += &match limit.map(|limit| limit >> 10) {
@@ -119,10 +119,13 @@ impl Fault for MemoryHog {
         if let Err(error) = helper.end() {
             return Err(FaultError::NotGone {
                 fault,
-                seen: format!("cannot wait for its process: {error}"),
+                seen: format!("cannot wait for the helper process: {error}"),
             });
         }
-        let what = format!("{} less locked (VmLck), its process ended", Size(given));
+        let what = format!(
+            "{} less locked (VmLck); the helper process has ended",
+            Size(given)
+        );
         match given >= self.bytes {
             true => Ok(Proof {
                 at,
@@ -132,7 +135,7 @@ impl Fault for MemoryHog {
             }),
             false => Err(FaultError::NotShown {
                 fault,
-                seen: format!("only {} were locked at its end", Size(given)),
+                seen: format!("only {} were locked at the end of the fault", Size(given)),
             }),
         }
     }
@@ -147,7 +150,7 @@ pub fn available_memory() -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A request beyond the machine's memory is refused before anything is allocated.
+    /// A request beyond the machine's memory is rejected before anything is allocated.
     #[test]
     fn a_request_beyond_the_machines_memory_is_refused() {
         let error = MemoryHog::new(1 << 60)

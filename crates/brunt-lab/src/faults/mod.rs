@@ -1,4 +1,4 @@
-//! Faults of a whole host, of one of our processes, or of a link; one per file.
+//! Faults of a host, of a process or of a link; one per file.
 
 mod cpu;
 pub(crate) mod disk;

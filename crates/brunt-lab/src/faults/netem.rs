@@ -1,8 +1,8 @@
 //! Applies the kernel's link emulator (netem, tc-netem(8)) to an interface of this machine: outgoing packets are
 //! delayed, lost, duplicated or corrupted.
 //!
-//! The rule: an existing queueing discipline is never replaced. Ours is proven by the packets that the kernel counts in
-//! it, and is removed even if this program dies.
+//! The rule: an existing queueing discipline is never replaced. The kernel's counters prove the effect of the
+//! discipline that Brunt adds, which is removed even if this program dies.
 
 use std::io;
 
@@ -39,7 +39,7 @@ impl Netem {
     /// Checks whether netem supports these settings.
     ///
     /// # Errors
-    /// A setting that it doesn't support.
+    /// netem doesn't support one of the settings.
     pub fn check(settings: &Settings) -> Result<(), SettingsError> {
         netem::options(settings).map(drop)
     }
@@ -47,14 +47,13 @@ impl Netem {
     fn refused(&self, what: &str, source: io::Error) -> FaultError {
         let advice = match source.raw_os_error() {
             Some(libc::ENOENT | libc::EOPNOTSUPP) => {
-                "this kernel lacks netem: load it (modprobe sch_netem), install the package with \
-                 the rest of the kernel's modules, use a host with an inline 'bridge', or use a \
-                 link of a lab"
+                "this kernel lacks netem: load it (modprobe sch_netem), install the package with the \
+                 rest of the kernel's modules, use a host with an inline 'bridge', or use a link in a lab"
                     .to_string()
             }
             Some(libc::EEXIST | libc::EBUSY) => format!(
-                "it already has a queueing discipline, which brunt does not replace: remove it \
-                 (tc qdisc del dev {} root), or name another interface",
+                "the interface already has a queueing discipline, which brunt does not replace: \
+                 remove it (tc qdisc del dev {} root), or name another interface",
                 self.interface
             ),
             Some(libc::ENODEV) => "use an interface from 'ip link' on that host".to_string(),
@@ -92,7 +91,7 @@ impl Netem {
         let stats = held
             .netlink
             .own_qdisc(index)
-            .map_err(|error| ("the kernel does not list it", error))?;
+            .map_err(|error| ("the kernel does not list netem", error))?;
         let seen = clock.now();
         match stats {
             Some(_) => {
@@ -105,7 +104,7 @@ impl Netem {
                 })
             }
             None => Err((
-                "the kernel does not list it",
+                "the kernel does not list netem",
                 io::ErrorKind::NotFound.into(),
             )),
         }
@@ -148,26 +147,26 @@ impl Fault for Netem {
         };
         let stats = held.netlink.own_qdisc(held.index).ok().flatten();
         let Some(QdiscStats { packets, drops }) = stats else {
-            let seen = "another program removed or replaced it during the fault".to_string();
+            let seen = "another program removed or replaced netem during the fault".to_string();
             return Err(FaultError::NotShown { fault, seen });
         };
         let at = clock.now();
         let removed = held.netlink.remove_own_qdisc(held.index);
-        removed.map_err(|error| self.refused("the kernel does not remove it", error))?;
+        removed.map_err(|error| self.refused("the kernel does not remove netem", error))?;
         if let Ok(Some(_)) = held.netlink.own_qdisc(held.index) {
             return Err(FaultError::NotGone {
                 fault,
-                seen: "the kernel still lists it".to_string(),
+                seen: "the kernel still lists netem".to_string(),
             });
         }
         held.guard.dismiss();
         let seen = format!(
-            "{packets} packets left {} through it, and it dropped {drops}",
+            "{packets} packets left {} through netem, which dropped {drops}",
             self.interface
         );
         if packets + drops == 0 {
             let seen = format!(
-                "no packet left through {} during the fault; is it the interface to the other host?",
+                "no packet left through {} during the fault; is that the interface to the other host?",
                 self.interface
             );
             return Err(FaultError::NotShown { fault, seen });
@@ -185,7 +184,7 @@ impl Fault for Netem {
 mod tests {
     use super::*;
 
-    /// A nonexistent interface and settings that netem doesn't support are refused with a remedy.
+    /// A nonexistent interface and settings that netem doesn't support are rejected with a remedy.
     #[test]
     fn nonexistent_interfaces_and_unsupported_settings_are_refused() {
         let check = |interface: &str, settings: &str, expected: &str| {

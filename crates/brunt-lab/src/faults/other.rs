@@ -1,8 +1,9 @@
 //! Freezes or kills processes that Brunt didn't start, on a host where faults are injected. They are found by name or
 //! PID.
 //!
-//! The rule: a process is referenced by a pidfd that is opened before the process is checked, so a signal never reaches
-//! another process that has since reused the PID. Processes that keep the machine or this program running are refused.
+//! The rule: a process is referenced by a pidfd that is opened before the process is checked, so a signal never
+//! reaches another process that has since reused the PID. Processes that keep the machine or this program running are
+//! rejected.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,10 +28,10 @@ const COMM_BYTES: usize = 15;
 /// Why a process could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// No process with this name.
+    /// No process has this name.
     #[error("no process is called '{0}' (/proc/PID/comm)")]
     None(String),
-    /// Several processes with this name.
+    /// Several processes have this name.
     #[error("{count} processes are called '{name}' ({pids}); give the PID of one", count = .pids.split(' ').count())]
     Several {
         /// The name.
@@ -38,13 +39,13 @@ pub enum ProcessError {
         /// Their PIDs.
         pids: String,
     },
-    /// No process with this PID.
+    /// No process has this PID.
     #[error("no process {0}")]
     Gone(u32),
-    /// The machine, or this program, depends on it.
+    /// The machine or this program depends on the process.
     #[error("process {0} ({1}) is {2}, which faults never affect")]
     Protected(u32, String, &'static str),
-    /// The kernel refused.
+    /// A system call failed.
     #[error("cannot open process {0}: {1}")]
     System(u32, io::Error),
 }
@@ -84,8 +85,8 @@ impl OtherProcess {
             .ok_or(ProcessError::Gone(pid))?;
         let handle = pidfd_open(raw, PidfdFlags::empty());
         let handle = handle.map_err(|error| ProcessError::System(pid, error.into()))?;
-        // Checked after the pidfd is opened: the data belongs to the referenced process, unless it has ended, which a
-        // signal will report.
+        // Checked after the pidfd is opened, so this data belongs to the process that it refers to; if that has
+        // ended, sending the signal fails.
         let gone = || ProcessError::Gone(pid);
         let (name, started_ticks) = (
             comm(pid).ok_or_else(gone)?,
@@ -319,7 +320,8 @@ mod tests {
     /// A program with a unique name that only sleeps.
     fn program(folder: &std::path::Path) -> (std::path::PathBuf, String) {
         let name = format!("other-{}-sleeper", std::process::id());
-        // Not a copy: if another test forks during the copy, executing the file would fail with ETXTBSY.
+        // The program is linked, not copied: if another test forked during the copy, executing the file would fail
+        // with ETXTBSY.
         std::os::unix::fs::symlink("/bin/sleep", folder.join(&name)).unwrap();
         (folder.join(&name), name)
     }
@@ -369,7 +371,7 @@ mod tests {
         ));
     }
 
-    /// Processes that the machine or this program depends on are refused.
+    /// Processes that the machine or this program depends on are rejected.
     #[test]
     fn essential_processes_are_refused() {
         let check = |pid: u32| {

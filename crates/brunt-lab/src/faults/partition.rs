@@ -1,6 +1,6 @@
 //! A network partition: for a while, some hosts cannot reach each other over any path, while all others can. It
-//! separates two hosts, or each host of one group from each of another. Every packet between them is dropped by the
-//! first link on its path.
+//! separates two hosts, or every host of one group from every host of another. Every packet between them is dropped
+//! by the first link on its path.
 //!
 //! The rule: the proof is probe packets between every pair of hosts, in both directions, counted where they are sent
 //! and where they would arrive: they pass before, none passes during the fault, and they pass again afterwards.
@@ -52,7 +52,7 @@ impl Course {
         }
     }
 
-    /// Packets between separated hosts that its link has dropped so far.
+    /// Packets between separated hosts that the first link on the path has dropped so far.
     fn stopped(&self) -> u64 {
         let report = self.leaving.link.report();
         [report.there, report.back][self.leaving.direction as usize].parted
@@ -63,7 +63,7 @@ impl Course {
         let probe = Probe::new(&self.from, &self.to, false)?;
         let deadline = clock.now().after(PATIENCE);
         let enough = |seen: &Seen| Ok(seen.arrived() >= TIMED_MIN);
-        // Whatever else the links do to packets, some arrive; slow lines are not flooded for this.
+        // Some packets arrive whatever else the links do to them, so slow lines are not flooded for this.
         let longest = self.leaving.longest;
         let mut seen = Seen::default();
         while seen.arrived() < TIMED_MIN {
@@ -143,7 +143,7 @@ impl Partition {
         stopped.values().sum()
     }
 
-    /// Checks all courses concurrently. Returns what was seen, or an error with what was not.
+    /// Checks all courses concurrently. Returns what was seen, or an error that names what was not.
     fn all(
         &self,
         look: impl Fn(&Course) -> Result<Seen, Unseen> + Sync,

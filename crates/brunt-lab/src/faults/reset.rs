@@ -108,7 +108,7 @@ impl TcpReset {
     /// reset.
     ///
     /// # Errors
-    /// The fault is armed already, or the link or a host's counters no longer exist.
+    /// The fault is already armed, or the link or a host's counters no longer exist.
     pub fn arm(&mut self) -> Result<Nanos, FaultError> {
         if self.armed.is_some() {
             return Err(FaultError::Misuse {
@@ -189,7 +189,7 @@ impl TcpReset {
             ResetPorts::All | ResetPorts::Both { .. } => 0,
         };
         let connected = from.run(|| {
-            // The port may be in use on the host, in which case any other will do.
+            // The port may be in use on the host; then any other will do.
             connect_from(from.address(), near, address)
                 .or_else(|_| TcpStream::connect_timeout(&address.into(), patience))
         });

@@ -108,8 +108,10 @@ impl BridgeError {
             BridgeError::Missing(_) | BridgeError::NotEthernet(_) => {
                 "`ip -br link` lists the interfaces".into()
             }
-            BridgeError::Same(_) => "name the interfaces to both sides of this machine".into(),
-            BridgeError::OneWire(..) => "bridge two pairs: one to each side".into(),
+            BridgeError::Same(_) => "name two different interfaces, one to each side".into(),
+            BridgeError::OneWire(..) => {
+                "use two veth pairs, one to each side, and name one end of each".into()
+            }
             BridgeError::Down(name) => format!("run: ip link set {name} up"),
             BridgeError::Denied(_) => {
                 "run as root, or: setcap cap_net_raw,cap_net_admin+ep $(command -v brunt)".into()
@@ -227,7 +229,7 @@ impl WireBridge {
         notes.extend(merging.iter().map(off));
         if mtus[0] != mtus[1] {
             notes.push(format!(
-                "{} has an MTU of {} bytes, {} one of {}: longer packets are dropped and counted; \
+                "{} has an MTU of {} bytes and {} one of {}: longer packets are dropped and counted; \
                  set the same MTU on both",
                 interfaces[0], mtus[0], interfaces[1], mtus[1]
             ));
@@ -399,7 +401,7 @@ fn peer_of(name: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Interfaces that cannot be bridged are refused with advice; messages only mention terms that users know.
+    /// Interfaces that cannot be bridged are rejected with advice; messages only mention terms that users know.
     #[test]
     fn interfaces_that_cannot_be_bridged_are_refused_with_advice() {
         let refused = |first: &str, second: &str| {

@@ -1,6 +1,6 @@
 //! State shared by a link's thread and its handle: each direction's requested settings and counters, and when to stop.
 //!
-//! The rule: the thread detects changes by reading an atomic number, and takes a lock only after one.
+//! The rule: the thread detects changes by reading an atomic number, and takes a lock only after a change.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -69,7 +69,7 @@ pub(super) struct Control {
     pub(super) stop: AtomicBool,
     /// Whether the thread was refused a raised priority.
     pub(super) usual_priority: AtomicBool,
-    /// Nanoseconds for which the thread had work, and for which it existed.
+    /// Nanoseconds during which the thread had work, and during which it existed.
     pub(super) busy_nanos: AtomicU64,
     pub(super) lived_nanos: AtomicU64,
     pub(super) wake: OwnedFd,

@@ -9,7 +9,7 @@ use brunt_result::link::LinkCounts;
 
 macro_rules! counters {
     ($($name:ident,)*) => {
-        /// One counter for each of [`LinkCounts`].
+        /// One counter for each field of [`LinkCounts`].
         #[derive(Debug, Default)]
         pub(super) struct Counters {
             $(pub(super) $name: AtomicU64,)*

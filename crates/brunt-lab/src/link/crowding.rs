@@ -3,10 +3,10 @@
 //! emulated ones share its cores with the emulator.
 //!
 //! Called by [`super::driver`] on every turn. The rule: only such windows count, only for links that do nothing but
-//! limit the rate, and only if a queue formed in front of the line: a sender limited by the line sends faster than the
-//! line whenever it has a core. A sender that waits for replies, paces its packets, backs off after losses, or is slow
-//! while cores are idle says nothing about the link. A sender that paces bursts longer than [`BACKLOG_BYTES_MIN`] looks
-//! like one that wants more.
+//! limit the rate, and only if a queue formed at the line: a sender limited by the line sends faster than the line
+//! whenever it has a core. A sender that waits for replies, paces its packets, backs off after losses, or is slow
+//! while cores are idle says nothing about the link. A sender that paces bursts longer than [`BACKLOG_BYTES_MIN`]
+//! looks like one that wants more.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -27,13 +27,14 @@ const SLEPT_SHARE_MAX: f64 = 0.2;
 const WAITED_SHARE_MIN: f64 = 0.3;
 /// A line that was sending for less than this share of a window had little to send.
 const SENT_SHARE_MIN: f64 = 0.1;
-/// If no more than this ever waited in front of a line, the line was offered no more than it could send: single packets
-/// come close together by chance, or because their sender had to wait for a core. This is 16 packets; a TCP sender that
-/// wants more sends trains of up to 43, several in a row.
+/// If no more bytes than this ever queued at a line, the line was offered no more than it could send: single packets
+/// come close together by chance, or because their sender had to wait for a core. This is 16 packets; a TCP sender
+/// that has more to send than the line carries sends trains of up to 43, several in a row.
 const BACKLOG_BYTES_MIN: u64 = 16 * 1514;
 /// With cores idle for less than this share of a window, all of them count as busy.
 const IDLE_SHARE_MAX: f64 = 0.05;
-/// The same while processes waited: a process may wait for one core while another is free (0.20 to 0.25 on two cores).
+/// Like [`IDLE_SHARE_MAX`], but for windows in which processes waited for a core: a process may wait for one core
+/// while another is free (0.20 to 0.25 on two cores).
 const IDLE_SHARE_MAX_WAITING: f64 = 0.3;
 
 /// Measurements of the current window.
@@ -42,7 +43,7 @@ pub(super) struct Crowding {
     slept_nanos: u64,
     sent_nanos: [u64; 2],
     ticks: Option<Ticks>,
-    /// Microseconds since boot for which any process waited for a core.
+    /// Microseconds since boot during which any process waited for a core.
     waited_micros: Option<u64>,
     stat: Option<File>,
     pressure: Option<File>,
@@ -57,7 +58,7 @@ struct Ticks {
 
 impl Crowding {
     pub(super) fn new(now: Nanos) -> Crowding {
-        // A container that hides this file gets no notices.
+        // In a container that hides this file, no window counts.
         let stat = File::open("/proc/stat").ok();
         // On kernels without pressure stall information, only the other condition applies.
         let pressure = File::open("/proc/pressure/cpu").ok();
@@ -78,7 +79,7 @@ impl Crowding {
     }
 
     /// Ends the window if it is long enough. `lines`: whether each direction does nothing but limit the rate.
-    /// `backlogs`: the maximum bytes that waited in each direction; reset for the next window.
+    /// `backlogs`: the peak number of bytes queued in each direction; reset for the next window.
     #[inline]
     pub(super) fn on_turn(
         &mut self,
@@ -134,13 +135,13 @@ struct Seen {
     /// Sleep time of the emulator's thread.
     slept: u64,
     idle_share: Option<f64>,
-    /// Time for which any process waited for a core.
+    /// Time during which any process waited for a core.
     waited: u64,
 }
 
 impl Seen {
-    /// Whether the window counts for a direction that was sending for `sent` of its nanoseconds, and in front of which
-    /// at most `backlog_bytes` waited.
+    /// Whether the window counts for a direction whose line was sending for `sent` of its nanoseconds, with a queue
+    /// of at most `backlog_bytes`.
     fn is_crowded(&self, sent: u64, backlog_bytes: u64) -> bool {
         let share = |part: u64| part as f64 / self.nanos as f64;
         let Some(idle) = self.idle_share else {

@@ -25,11 +25,12 @@ use super::settings::Settings;
 use super::tcp::reset::Resetter;
 use crate::sys;
 
-/// A sleeping virtual CPU takes about this long to wake up for a timer, so the thread spins until times closer than
-/// that. With 60 us, frames were 15 to 40 us late on average; with 150 us, 1 to 14 us; 300 us gave no improvement.
+/// A sleeping virtual CPU takes about this long to wake up for a timer, so the thread spins if the next due time is
+/// closer than this. With 60 us, frames were 15 to 40 us late on average; with 150 us, 1 to 14 us; 300 us gave no
+/// improvement.
 const SPIN: Duration = Duration::from_micros(150);
-/// How long a link polls for another frame before it sleeps: waking up costs more than that, and a reply usually comes
-/// right away.
+/// How long a link polls for another frame before its thread sleeps: waking up costs more than that, and a reply
+/// usually comes right away.
 const IDLE_SPIN: Duration = Duration::from_micros(50);
 
 /// Everything a link's thread needs.
@@ -133,7 +134,7 @@ fn carry(
             drain(&control.wake);
             turn = clock.now();
             crowding.on_sleep(turn.0 - now.0);
-            // The thread slept because nothing arrived: frames found now arrived after it was woken.
+            // The thread slept because nothing arrived, so frames found now arrived after it was woken.
             let woken = Nanos(turn.0.saturating_sub(off_core.waited_nanos()));
             let hosts = lanes.iter_mut().filter(|lane| !lane.from.is_interface());
             hosts.for_each(|lane| lane.looked = lane.looked.max(woken));

@@ -1,8 +1,8 @@
 //! One end of a link, as its thread sees it: the place that frames are taken from and delivered to. In a lab it is a
 //! host's TAP device, in a bridge an interface of this machine (a packet socket with its ring).
 //!
-//! The rule: at both, a frame starts with a virtio-net header of [`VNET_HEADER_BYTES`](super::VNET_HEADER_BYTES), and
-//! its VLAN tags are in place.
+//! The rule: at both kinds of end, a frame starts with a virtio-net header of
+//! [`VNET_HEADER_BYTES`](super::VNET_HEADER_BYTES), and its VLAN tags are in place.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

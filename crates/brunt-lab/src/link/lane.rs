@@ -30,7 +30,7 @@ use super::tcp::slow_close::{Passing, SlowClose};
 use super::write_counts::WriteCounts;
 use crate::sys;
 
-/// Frames taken from one device before the other gets its turn.
+/// Maximum number of frames taken from one device before the other gets its turn.
 const BATCH: usize = 64;
 const _: () = assert!(
     BATCH <= sys::SENT_AT_ONCE_MAX,
@@ -56,7 +56,7 @@ pub(super) struct Lane {
     rules: Rules,
     /// Whether the settings do nothing but limit the rate.
     pub(super) is_at_most_a_line: bool,
-    /// Maximum bytes that waited for the line in the current window of [`super::crowding::Crowding`].
+    /// Peak number of bytes queued at the line in the current window of [`super::crowding::Crowding`].
     pub(super) backlog_bytes: u64,
     parted: Vec<HostPair>,
     slow_close: SlowClose,
@@ -204,7 +204,7 @@ impl Lane {
             Passing::Untracked => {
                 add(&counters.tcp_untracked, 1);
                 add(&counters.fins_untracked, 1);
-                // The current setting; earlier ones don't matter.
+                // The report names the current hold time, not earlier ones.
                 put(
                     &counters.fins_full_nanos,
                     self.slow_close.hold().as_nanos() as u64,
@@ -338,7 +338,7 @@ impl Lane {
                     if let Some(packets) =
                         self.take_frame(frame, Some(arrival), shared, clock, resets)
                     {
-                        // Behind the frames that arrived before it.
+                        // Frames that arrived before it are sent first.
                         ring.send(to, clock, &mut self.added, written);
                         let is_refused = self.to.write(frame).is_err();
                         let took = Nanos(clock.now().0.saturating_sub(arrival.at.0));
@@ -712,12 +712,12 @@ mod tests {
         lane.change(shared, &Clock::Monotonic, &mut Resetter::default());
         assert!(
             close(&mut lane, TCP_CONNECTIONS_MAX + 1),
-            "those that are held still are"
+            "those that are held remain held"
         );
         assert_eq!(full(), 700_000_000);
     }
 
-    /// For a frame that is waiting when the thread starts, the line was idle before.
+    /// If a frame is already waiting when the thread starts, the line counts as idle before that.
     #[test]
     fn a_line_loses_no_time_before_it_begins() {
         let (host, tap) = UnixDatagram::pair().unwrap();

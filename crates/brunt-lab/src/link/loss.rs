@@ -54,7 +54,7 @@ impl Bursts {
     /// Independent loss events per packet; all losses of a burst count as one. Never greater than the share lost.
     pub fn events(&self) -> f64 {
         let bad = self.to_bad / (self.to_bad + self.to_good);
-        // The burst has a loss before it ends.
+        // `hits` is the probability that a burst has a loss before it ends.
         let ends = self.to_good * (1.0 - self.loss_bad);
         let hits = if self.loss_bad > 0.0 {
             self.loss_bad / (self.loss_bad + ends)

@@ -8,7 +8,7 @@
 //! be split (segmentation offload) count as the packets they would be on the wire: each has its own fate, and trains
 //! stay together only where the fates are the same.
 //!
-//! The rule: a packet is either lost because the settings say so, or counted as an unintended drop.
+//! The rule: every missing packet was either lost because the settings say so, or is counted as an unintended drop.
 
 mod bridge;
 mod change;
@@ -150,7 +150,7 @@ impl LinkDevice {
 /// Why a link cannot be set up or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The kernel refused.
+    /// A system call failed.
     #[error("cannot change link {link} ({source})")]
     System {
         /// The link.
@@ -186,7 +186,7 @@ pub enum LinkError {
         /// The link.
         link: String,
     },
-    /// A bare wire was asked to do something.
+    /// A link without emulation was asked to impair packets.
     #[error("link {link} is bare, without emulation; omit carrier")]
     Bare {
         /// The link.
@@ -339,7 +339,7 @@ impl Drop for Link {
             control.wake();
         }
         if let Some(thread) = self.thread.take() {
-            // If the thread failed, everything that waited for its packets has noticed.
+            // If the thread panicked, the code that waited for its packets has already noticed.
             let _ = thread.join();
         }
     }
@@ -364,7 +364,7 @@ impl LinkHandle {
     /// decisions. Packets in flight arrive as before.
     ///
     /// # Errors
-    /// As for [`LinkHandle::change`].
+    /// [`LinkHandle::change`] fails.
     pub fn restart(
         &self,
         direction: Direction,
@@ -453,7 +453,7 @@ impl LinkHandle {
         &self.ways[direction as usize]
     }
 
-    /// The counters of the thread so far. There are none here for links carried by the kernel.
+    /// The counters of the thread so far. Links carried by the kernel have none.
     pub fn report(&self) -> LinkReport {
         let (CarrierState::Thread(control) | CarrierState::Prototype(control)) = &self.carrier
         else {

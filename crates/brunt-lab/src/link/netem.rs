@@ -80,7 +80,7 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
     Ok(bytes)
 }
 
-/// Refuses settings that netem cannot apply exactly.
+/// Rejects settings that netem cannot apply exactly.
 fn check(settings: &Settings) -> Result<(), SettingsError> {
     let refuse = |key, what: &str| {
         let what = format!("netem {what}; omit netem");
@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// Settings that netem doesn't support are refused with their key; the others are encoded.
+    /// Settings that netem doesn't support are rejected, and the error names the key; the others are encoded.
     #[test]
     fn settings_that_netem_lacks_are_refused_by_key() {
         let check = |text: &str, key: Option<&str>| {

@@ -116,8 +116,8 @@ impl Train {
         into.clear();
         into.extend_from_slice(&buffer[..VNET_HEADER_BYTES + self.header_bytes]);
         into.extend_from_slice(&frame[begin..end]);
-        // A host sets this to the length of its first buffer, which may exceed this frame if the host forwards a train.
-        // The kernel refuses such a frame.
+        // A host sets this to the length of its first buffer, which may exceed this frame if the host forwards a
+        // train. The kernel rejects such a frame.
         into[2..4].copy_from_slice(&(self.header_bytes as u16).to_ne_bytes());
         if count == 1 {
             into[1] = GSO_NONE;
@@ -372,7 +372,7 @@ mod tests {
             assert_eq!(
                 frame[47] & TCP_CWR != 0,
                 segment == 0,
-                "only the first says CWR"
+                "only the first has CWR"
             );
             payload.extend_from_slice(&frame[66..]);
         }

@@ -16,7 +16,7 @@ use super::write_counts::WriteCounts;
 use crate::netlink::Netlink;
 use crate::sys::{self, PacketRead, SlotFrame, SlotRead, SlotRing};
 
-/// How often an idle interface is checked for existence.
+/// How often to check whether an idle interface still exists.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// When a frame arrived at this machine, according to the kernel's timestamp.
@@ -33,7 +33,7 @@ pub(super) enum RingRead {
     Nothing,
     /// A frame in the ring.
     Frame(SlotFrame, FrameArrival),
-    /// A frame in the buffer that is too long for the ring, with its number of bytes.
+    /// A frame that is too long for the ring and was read into the buffer; contains its length in bytes.
     Long(usize, FrameArrival),
     /// A frame that the kernel had no room for, or could not deliver.
     NoRoom,

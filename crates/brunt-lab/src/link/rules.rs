@@ -28,7 +28,7 @@ pub enum PacketFate {
     Deliver(Delivery),
     /// It is lost on the way.
     Lost,
-    /// The queue in front of the line was full.
+    /// The line's queue was full.
     QueueFull,
 }
 
@@ -58,7 +58,7 @@ impl Delivery {
 #[derive(Clone, Debug)]
 pub struct Rules {
     settings: Settings,
-    /// From the settings.
+    /// The queue limit that follows from the settings.
     queue_bytes: u64,
     clear: bool,
     seed: u64,
@@ -76,7 +76,7 @@ pub struct Rules {
     line_time: LineTime,
 }
 
-/// How a line's time was used, how long packets were held to keep their order, and how many bytes waited for the line.
+/// How a line's time was used, how long packets were held to keep their order, and how many bytes queued at the line.
 /// Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineTime {
@@ -86,7 +86,7 @@ pub struct LineTime {
     pub lost: u64,
     /// Total extra time that packets took to keep their order.
     pub ordered: u64,
-    /// Maximum bytes waiting in front of the line when a packet arrived; `u64::MAX` if the queue was full.
+    /// Peak number of bytes queued at the line when a packet arrived; `u64::MAX` if the queue was full.
     pub backlog_bytes: u64,
 }
 
@@ -158,10 +158,10 @@ impl Rules {
         self.on_packet_since(now, now, frame_bytes)
     }
 
-    /// Like [`Rules::on_packet`], for a packet that arrived between `looked`, when there was none, and `now`. The line
-    /// is assumed to have sent it as early as possible after `looked`, so that up to 10 ms of line time are not lost
-    /// while the thread has no core. The packet still arrives no earlier than one that comes at `now` to an idle line
-    /// without a rate.
+    /// Like [`Rules::on_packet`], for a packet that arrived after `looked`, when there was none, and no later than
+    /// `now`. The line is assumed to have sent it as early as possible after `looked`, so that up to 10 ms of line
+    /// time are not lost while the thread has no core. The line never sends it before `now`, however, so it arrives
+    /// no earlier than a packet that comes at `now` to a link without a rate.
     pub fn on_packet_since(&mut self, looked: Nanos, now: Nanos, frame_bytes: u32) -> PacketFate {
         let mut random = Random::for_part(self.seed, self.sequence);
         self.sequence += 1;
@@ -344,7 +344,7 @@ mod tests {
         let in_trains = |number: u64| 1_750_000 * (42 - number % 43);
         check(line, 1_750_000, &in_trains, |bytes| bytes > 16 * 1514);
         check(line, 1_000_000, &punctual, |bytes| bytes > 16 * 1514);
-        // However short the queue is.
+        // A full queue counts, however short it is.
         let short = "rate = \"10Mb/s\"\nqueue = \"10KiB\"";
         check(short, 1_000_000, &punctual, |bytes| bytes == u64::MAX);
         check(short, 2_000_000, &punctual, |bytes| bytes == 0);
@@ -477,7 +477,7 @@ mod tests {
                 .iter()
                 .all(|fate| *fate == PacketFate::QueueFull)
         );
-        // Later the queue has room again, and an idle line starts immediately.
+        // Later, the queue has room again, and an idle line starts immediately.
         let paced = fates(text, 1, 50, 200_000);
         for (number, fate) in paced.iter().enumerate() {
             assert_eq!(
@@ -493,7 +493,7 @@ mod tests {
     /// the delay; for longer absences, 10 ms are credited.
     #[test]
     fn a_busy_line_loses_no_time_while_the_thread_is_away() {
-        // 1250 bytes on the wire take 10 us at 1 Gb/s. The packets of each 5 ms are found at once.
+        // 1250 bytes on the wire take 10 us at 1 Gb/s. The packets of each 5 ms are found together.
         let mut rules = Rules::new(of("rate = '1Gb/s'\ndelay = '1ms'\nqueue = '10MiB'"), 1);
         let (mut sent, mut last) = (0u64, 0);
         for look in 1..=200u64 {
@@ -517,7 +517,7 @@ mod tests {
         let all: Vec<Nanos> = (0..1002).map(|_| due(&mut late)).collect();
         assert!(
             all[..1000].iter().all(|due| *due == Nanos(1_000_000_000)),
-            "ten milliseconds hold a thousand"
+            "ten milliseconds are enough for a thousand packets"
         );
         assert_eq!(all[1001], Nanos(1_000_020_000));
         // 990 ms before the second packet exceed the credit.
@@ -627,7 +627,7 @@ mod tests {
             let mean = late.iter().sum::<f64>() / COUNT as f64;
             let deviation =
                 (late.iter().map(|late| (late - mean).powi(2)).sum::<f64>() / COUNT as f64).sqrt();
-            // Five standard errors of the mean; that of the deviation is about the same for such tables.
+            // Five standard errors of the mean; the error of the deviation is about the same for such tables.
             let slack = 5.0 * table.deviation() / (COUNT as f64).sqrt();
             assert!(
                 (mean - table.mean()).abs() < slack,

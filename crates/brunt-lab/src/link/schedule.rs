@@ -49,7 +49,7 @@ impl<T> Schedule<T> {
         Some(first)
     }
 
-    /// Removes the next entry that is due by now.
+    /// Removes the next entry if it is due.
     pub(super) fn pop_due(&mut self, now: Nanos) -> Option<T> {
         let (due, from_others) = self.next()?;
         if due > now {

@@ -25,12 +25,12 @@ pub const RATE_MIN: u64 = 1_000;
 /// Maximum line rate, in bits per second; without a rate a link is as fast as the machine.
 pub const RATE_MAX: u64 = 1_000_000_000_000;
 
-/// Minimum default queue in front of a line, in bytes.
+/// Minimum default size of a line's queue, in bytes.
 pub const QUEUE_BYTES_MIN: u64 = 1 << 20;
-/// Maximum default queue: half of the bytes that a direction can hold.
+/// Maximum default size of a line's queue: half of the bytes that a direction can hold.
 pub const QUEUE_BYTES_MAX: u64 = 256 << 20;
 
-/// One direction of a link.
+/// Settings for one direction of a link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -38,18 +38,19 @@ pub struct Settings {
     pub delay: Span,
     /// How much the delay varies; `jitter_shape` defines what the number means.
     pub jitter: Span,
-    /// How it varies.
+    /// How the delay varies.
     pub jitter_shape: JitterShape,
-    /// How it varies instead, as a table: netem's `distribution`. The jitter corresponds to a value of 8192.
+    /// How the delay varies, as a table, instead of `jitter_shape`: netem's `distribution`. The jitter corresponds to
+    /// a value of 8192.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distribution: Option<Distribution>,
-    /// Whether packets keep their order under jitter: one that would overtake arrives with the
-    /// one before it. Without, jitter reorders.
+    /// Whether packets keep their order under jitter: a packet that would overtake others arrives together with the
+    /// one before it. If false, jitter reorders packets.
     pub keep_order: bool,
-    /// Share of packets lost, each for itself (Bernoulli).
+    /// Share of packets lost, each independently (Bernoulli).
     pub loss: f64,
-    /// Packets between two losses, netem's `gap`: after a loss the next `loss_gap - 1` pass for certain. With
-    /// `loss = 1.0` exactly every `loss_gap`-th is lost.
+    /// Distance between losses in packets, netem's `gap`: after a loss, the next `loss_gap - 1` packets are never
+    /// lost. With `loss = 1.0`, exactly every `loss_gap`-th packet is lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_gap: Option<u32>,
     /// How strongly a packet's loss probability depends on the preceding packet, netem's `correlation`: 0 to 0.99.
@@ -60,28 +61,29 @@ pub struct Settings {
     pub loss_bursts: Option<Bursts>,
     /// Share of packets in which one bit is flipped on the way, after all checksums.
     pub corrupt: f64,
-    /// Share of packets that are marked as having met congestion (CE), out of those whose sender supports it (ECT, RFC
-    /// 3168); others pass unmarked, and are counted.
+    /// Share of packets that are marked as having met congestion (CE), among those whose sender supports it (ECT, RFC
+    /// 3168); others pass unmarked and are counted.
     #[serde(skip_serializing_if = "is_zero")]
     pub ecn: f64,
     /// Share of packets delivered twice, 0 to 1.
     pub duplicate: f64,
     /// Share of packets held back by `reorder_by`, so that later ones overtake them.
     pub reorder: f64,
-    /// How long those are held back. The packet is reordered when another is sent within it.
+    /// How long packets chosen by `reorder` are held back. Such a packet is reordered if another one is sent within
+    /// this time.
     pub reorder_by: Span,
-    /// How long the end of a TCP connection (FIN) is held back that goes in this direction, while its data passes.
+    /// How long the end of a TCP connection (FIN) in this direction is held back, while the connection's data passes.
     #[serde(skip_serializing_if = "is_none")]
     pub slow_close: Span,
-    /// Bits a second of the line, preamble, checksum and gap of each Ethernet frame included; none: as
-    /// fast as the machine.
+    /// Line rate in bits per second, including preamble, checksum and gap of each Ethernet frame; default: as fast as
+    /// the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<BitRate>,
-    /// Bytes that may wait in front of a line with a rate; more are dropped and counted. Default: the larger of 1 MiB
-    /// and what the line sends in twice its delay.
+    /// Bytes that may queue at a rate-limited line; packets that don't fit are dropped and counted. Default: the
+    /// larger of 1 MiB and what the line sends in twice its delay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<Size>,
-    /// Additional limit of that queue in packets; default: none.
+    /// Maximum packets in that queue, in addition to `queue`; default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_packets: Option<u32>,
 }
@@ -160,8 +162,8 @@ fn is_zero(value: &f64) -> bool {
 }
 
 impl Settings {
-    /// Reads the file that `distribution` names, if any; a relative path is resolved against `folder`, the experiment
-    /// file's. Call it before [`Settings::check`].
+    /// Reads the file that `distribution` names, if any; a relative path is resolved against `folder`, which is that
+    /// of the experiment file. Call it before [`Settings::check`].
     ///
     /// # Errors
     /// The file cannot be read or doesn't contain a table.
@@ -208,8 +210,8 @@ impl Settings {
         self.rate.map(|rate| rate.0)
     }
 
-    /// Bytes that may wait in front of the line: the configured value, or else the larger of 1 MiB and the
-    /// bandwidth-delay product.
+    /// Bytes that may queue at the line: the configured value, or else the larger of 1 MiB and the bandwidth-delay
+    /// product.
     pub fn queue_bytes(&self) -> u64 {
         let product = || {
             self.bandwidth_delay_bytes()
@@ -225,7 +227,7 @@ impl Settings {
         u64::try_from(u128::from(rate) * delay * 2 / 8_000_000_000).unwrap_or(u64::MAX)
     }
 
-    /// A warning if the configured queue is shorter than the bandwidth-delay product.
+    /// A warning if the configured queue is shorter than the bandwidth-delay product; the caller names the link.
     pub fn queue_warning(&self) -> Option<String> {
         let (queue, product) = (self.queue?.0, self.bandwidth_delay_bytes());
         (queue < product).then(|| {

@@ -15,7 +15,7 @@ pub enum ServiceError {
     /// The keeper's orders cannot be parsed.
     #[error("cannot read the keeper's instructions: {0}")]
     Order(#[from] serde_json::Error),
-    /// The kernel refused an operation of the keeper.
+    /// A system call of the keeper failed.
     #[error("cannot {what}: {source}")]
     Os {
         /// The operation.
@@ -51,7 +51,7 @@ pub enum ServiceError {
         .path.display()
     )]
     Private {
-        /// The path at which it was to be mounted.
+        /// The mount point of the private folder.
         path: PathBuf,
         /// The cause.
         source: io::Error,
@@ -63,7 +63,7 @@ pub enum ServiceError {
         .hidden.display()
     )]
     PrivateHides {
-        /// The path at which the private folder was to be mounted.
+        /// The mount point of the private folder.
         path: PathBuf,
         /// The path that would be hidden.
         hidden: PathBuf,

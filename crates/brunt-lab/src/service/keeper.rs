@@ -32,7 +32,7 @@ use crate::sys::{Signals, die_with_parent};
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How often it is checked afterwards: the keeper should not affect measurements.
 const CALM_POLL: Duration = Duration::from_millis(250);
-/// How often its memory is summed up.
+/// How often its memory use is measured.
 const MEMORY_POLL: Duration = Duration::from_secs(1);
 
 /// Events from the keeper's other threads.
@@ -315,7 +315,7 @@ impl Keeper {
         Ok(Pid::from_child(&child))
     }
 
-    /// Waits up to `time` for an event; returns whether the service is to end.
+    /// Waits up to `time` for an event; returns whether the service should end.
     fn step(&mut self, time: Duration) -> Result<bool, ServiceError> {
         match self.events.recv_timeout(time) {
             Ok(Event::Asked) => self.ends = Some(self.order.program.stop_within),

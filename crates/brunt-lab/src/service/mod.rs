@@ -41,7 +41,7 @@ pub struct KeeperOrder {
     pub prepared: PathBuf,
     /// Working folder.
     pub folder: PathBuf,
-    /// Host folders that are replaced by the service's own; only on hosts of a lab.
+    /// Host folders that are replaced by the service's own; only on lab hosts.
     pub private: Vec<PathBuf>,
     /// The service's output is appended to this file.
     pub log: PathBuf,

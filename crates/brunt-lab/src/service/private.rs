@@ -1,7 +1,7 @@
 //! Private folders for services whose programs have fixed paths, such as `/var/lib/glusterd`: each is created in the
 //! service's own folder and mounted at that path on its host.
 //!
-//! Called by keepers on hosts of a lab, whose mounts are invisible elsewhere ([`crate::host`]). The rule: nothing is
+//! Called by keepers on lab hosts, whose mounts are invisible elsewhere ([`crate::host`]). The rule: nothing is
 //! created outside the service's folder, and mounts from before a restart stay as they are.
 
 use std::fs;

@@ -36,9 +36,9 @@ pub(super) struct Lacking {
 enum Attempt {
     /// None yet.
     None,
-    /// One is running; how the previous one failed.
+    /// An attempt is running; contains how the previous one failed.
     Runs(Option<WaitStatus>),
-    /// One failed, at this time.
+    /// An attempt failed at this time.
     Failed(WaitStatus, Instant),
 }
 

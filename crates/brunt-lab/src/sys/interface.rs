@@ -141,7 +141,8 @@ fn ancillary_data(message: &libc::msghdr) -> (Option<Duration>, Option<(u16, u16
     (stamp, tag)
 }
 
-/// The type and value of the tag that was removed from a frame, from the kernel's ancillary data.
+/// The type and value of the VLAN tag that was removed from a frame, derived from what the kernel reports with the
+/// frame; `None` if none was removed.
 pub(super) fn missing_tag(status: u32, kind: u16, tag: u16) -> Option<(u16, u16)> {
     let kind = if status & libc::TP_STATUS_VLAN_TPID_VALID == 0 {
         0x8100

@@ -191,7 +191,7 @@ impl SlotRing {
         }
     }
 
-    /// The same, mutable.
+    /// Like [`SlotRing::bytes`], but mutable.
     pub(crate) fn bytes_mut(&mut self, frame: SlotFrame) -> &mut [u8] {
         self.check_taken(frame);
         &mut self.slot_mut(frame.slot)[frame.at..][..frame.bytes]
@@ -250,8 +250,8 @@ impl Drop for SlotRing {
 /// Maximum number of frames per call.
 pub(crate) const SENT_AT_ONCE_MAX: usize = 64;
 
-/// Sends frames, virtio-net header first, in order through the interface that a packet socket is bound to. Set bits in
-/// the result are refused frames.
+/// Sends frames, virtio-net header first, in order through the interface that a packet socket is bound to. Set bits
+/// in the result mark frames that were refused.
 ///
 /// # Panics
 /// If there are more than [`SENT_AT_ONCE_MAX`].

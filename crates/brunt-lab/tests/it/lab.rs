@@ -379,7 +379,8 @@ fn processes_run_on_hosts() {
     // Threads that settle on the host share its core; others don't.
     let error = a.pin_to(&[100_000]).unwrap_err().to_string();
     assert!(
-        error.contains("unknown core 100000; the cores are ") && a.pin_to(&[]).is_err(),
+        error.contains("core 100000 is not available to this process; available cores: ")
+            && a.pin_to(&[]).is_err(),
         "{error}"
     );
     let cores = |line: String| {

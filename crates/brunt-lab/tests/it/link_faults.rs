@@ -1,4 +1,4 @@
-//! Tests of faults of links: they take effect, their proofs hold, and a fault without effect is an error.
+//! Tests of link faults: they take effect, their proofs hold, and a fault without effect is an error.
 //!
 //! The rule: no timing is checked except for a generous upper bound.
 
@@ -54,7 +54,7 @@ fn link_faults_are_proven() {
         ("delay = '1ms'\nreorder = 0.02", "reordered"),
         ("delay = '5ms'\njitter = '4ms'", "median latency"),
         ("delay = '1ms'\nrate = '20Mb/s'", "packet trains at"),
-        // All of them at once.
+        // All impairments at once.
         (
             "delay = '1ms'\nloss = 0.02\ncorrupt = 0.02\nduplicate = 0.02\nreorder = 0.02\nrate = '50Mb/s'",
             "trains",
@@ -97,7 +97,7 @@ fn link_faults_are_proven() {
             .to_string()
             .contains("cannot be distinguished")
     );
-    // Dropped without removal: the link is as it was before.
+    // The fault is dropped without removal: the link is as it was before.
     let mut fault = lab
         .link_fault("wire", [of("loss = 1.0"), of("loss = 1.0")])
         .unwrap();
@@ -247,8 +247,8 @@ fn hosts_are_parted() {
             .contains(" packets stopped; from a to c: ")
     );
     assert!(arrives(&a, &c) && arrives(&b, &c));
-    // Dropped without removal: the hosts are reconnected. If they are already separated, a second fault cannot be
-    // proven.
+    // The fault is dropped without removal: the hosts are reconnected. If the hosts are already separated, a second
+    // fault cannot be proven.
     let mut fault = lab.partition(&["a"], &["b"]).unwrap();
     fault.inject(&clock).unwrap();
     let error = lab
@@ -417,8 +417,8 @@ fn connections_close_slowly() {
     fault.remove(&clock).unwrap();
 }
 
-/// On a link with impairments, only the fault's changes have to be observed, for better or worse; a change that cannot
-/// be observed is an error.
+/// On a link that is already impaired, only the fault's changes have to be observed, whether they increase or reduce
+/// an impairment; a change that cannot be observed is an error.
 fn links_in_trouble_change() {
     let standing = "delay = '2ms'\njitter = '1ms'\nloss = 0.03\ncorrupt = 0.0002";
     let (lab, _, _) = lab([of(standing), of(standing)], 1500, Carrier::Brunt);

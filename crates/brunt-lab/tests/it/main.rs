@@ -1,5 +1,6 @@
-//! The integration tests of brunt-lab. The program starts itself again, as helpers and in namespaces, before it has any
-//! threads, so it has a `main` in place of the usual harness. As usual, an argument selects the tests to run.
+//! The integration tests of brunt-lab. The program starts itself again, as helpers and in namespaces, before it has
+//! any threads, so it has a `main` in place of the usual harness. As in that harness, an argument selects the tests
+//! to run.
 
 mod lab;
 mod link_faults;

@@ -61,7 +61,7 @@ fn locks_and_gives_back() {
     assert_eq!(children(), "");
 }
 
-/// If the helper may not lock the memory, the fault is refused with the kernel's error, and no process is left behind.
+/// If the helper may not lock the memory, the fault fails with the kernel's error, and no process is left behind.
 fn refuses_more_than_the_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = Rlimit {

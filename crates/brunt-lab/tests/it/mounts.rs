@@ -1,6 +1,6 @@
 //! Tests of mounts on lab hosts.
 //!
-//! The rule: nothing is mounted except on hosts of the lab.
+//! The rule: nothing is mounted except on lab hosts.
 
 use std::fs;
 use std::path::Path;
@@ -85,7 +85,7 @@ fn hosts_see_their_own_mounts() {
     );
 }
 
-/// Host names are known on hosts only.
+/// Host names are known only on lab hosts.
 fn hosts_have_separate_names() {
     let before = fs::read_to_string("/etc/hosts");
     let Ok(before) = before else {

@@ -8,7 +8,7 @@ use brunt_core::Clock;
 use brunt_lab::link::Settings;
 use brunt_lab::{Carrier, Host, Lab, LinkConfig};
 
-/// Longer than anything here takes, even on a machine that is busy otherwise.
+/// Longer than anything here takes, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// After this time, packets that should be lost would have arrived.
 pub const LOST: Duration = Duration::from_millis(300);

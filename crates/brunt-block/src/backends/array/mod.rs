@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Members are device URLs in brackets, so they can nest. How member errors are handled:
-//! - A failed read is served from the other members and counted; after 16 of them, the next one fails the member.
+//! - A failed read is served from the other members and counted; a member's 17th read error fails it.
 //! - A failed write fails the member at once, since it is no longer consistent.
 //! - If a request is cancelled while it writes, a member that did not complete it fails.
 //!

@@ -20,8 +20,8 @@ use crate::{
     Backend, Buf, Completion, Device, DeviceError, Op, OpenError, Request, Ring, RingConfig,
 };
 
-/// How often to check whether the rebuild is still wanted. Also bounds the backlog that may be made up for when the
-/// rebuild falls behind the configured rate.
+/// How often to check whether the rebuild is still wanted. Also limits how much time a rebuild that falls behind its
+/// configured rate can make up for.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Retry interval for a stripe's lock.
 const LOCK_RETRY: Duration = Duration::from_micros(50);
@@ -51,8 +51,8 @@ pub(super) fn run(control: &Arc<ArrayControl>, layout: Layout, members: &[Arc<dy
     }
 }
 
-/// Returns `Err` if the rebuild can't start, and `Ok` once it is over: finished, superseded, failed because of its
-/// spare, or stopped, which is reported to `control` here.
+/// Returns `Err` if the rebuild can't start, and `Ok` once it is over: it finished, was superseded, failed because of
+/// its spare, or stopped, which this function reports to `control`.
 fn rebuild(
     control: &ArrayControl,
     layout: Layout,

@@ -128,7 +128,7 @@ pub struct ArrayStatus {
 /// Why an array rejects a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArrayError {
-    /// It has no such member.
+    /// The array has no such member.
     #[error("unknown member {member}; the members are 0 to {last}")]
     NoMember {
         /// The requested index.
@@ -142,7 +142,7 @@ pub enum ArrayError {
         /// Its index.
         member: usize,
     },
-    /// Only one rebuild runs at a time.
+    /// A rebuild is already running; only one runs at a time.
     #[error("a rebuild is already running")]
     Rebuilding,
     /// There is nothing to rebuild.
@@ -372,7 +372,7 @@ impl ArrayControl {
     pub(super) fn unlock(&self, stripe: u64, exclusive: bool) {
         let lock = &self.locks[(stripe % LOCKS) as usize];
         if exclusive {
-            // Not a store: another thread may be undoing its own attempt at a shared lock.
+            // A plain store would be wrong: another thread may be undoing its own attempt at a shared lock.
             lock.fetch_sub(EXCLUSIVE, Ordering::AcqRel);
         } else {
             lock.fetch_sub(1, Ordering::AcqRel);

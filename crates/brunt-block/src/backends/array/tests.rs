@@ -314,7 +314,7 @@ fn reads_return_written_data_despite_random_failures() {
                 bench.control.fail(victim).unwrap();
             }
             assert_eq!(bench.work(8), 0, "{}", bench.name);
-            // If the victim was a spare itself, it has failed as well.
+            // If the victim was itself a spare, it has failed as well.
             bench.control.replace();
             if bench.control.status().state == ArrayState::Degraded {
                 bench.control.rebuild().unwrap();
@@ -345,8 +345,8 @@ fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32
     assert_eq!(bench.work(10), 0);
     let mut seen = 0;
     for round in 0..3 {
-        // The spare to be rebuilt (the first one is a member by now) fails a write, so the rebuild restarts on the next
-        // one.
+        // The spare to be rebuilt (the first one is already a member) fails a write, so the rebuild restarts on the
+        // next one.
         if round == 1 {
             let switch = bench.faults(&format!("d{}", members + 1));
             switch
@@ -679,7 +679,7 @@ fn arrays_in_a_url_match_the_opened_device() {
             ("2/array", Level::Raid0, 2),
         ],
     );
-    // Followed by LUN options, which belong to no device.
+    // LUN options may follow the members and belong to no device.
     check(
         &format!("array:raid1,{m},{m},thin,block=512"),
         &[("array", Level::Raid1, 2)],

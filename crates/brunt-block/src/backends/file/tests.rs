@@ -367,7 +367,7 @@ fn requests_to_a_file_in_memory_complete_when_they_are_submitted() {
     }
 }
 
-/// Whatever creates a file is writable even if no run writes to it; other files are opened read-only.
+/// A device whose URL creates its file is writable even if no run writes to it; other files are opened read-only.
 #[test]
 fn files_for_reading_can_be_created() {
     let scratch = tempfile::tempdir().unwrap();

@@ -19,7 +19,7 @@ pub(super) enum ConnectError {
     Resolve(io::Error),
     #[error("cannot connect: {0}")]
     Connect(io::Error),
-    #[error("cannot set up its socket: {0}")]
+    #[error("cannot set up the socket: {0}")]
     Socket(io::Error),
     #[error("the connection failed before the greeting: {0}")]
     Broken(io::Error),
@@ -64,7 +64,7 @@ impl ConnectError {
 /// A blocking connection to a sink whose greeting has arrived.
 pub(super) struct Connected {
     pub(super) socket: TcpStream,
-    /// Number of failed attempts before.
+    /// Number of failed attempts before it.
     pub(super) retries: u32,
     /// Why the last failed attempt failed.
     pub(super) trouble: Option<ConnectError>,

@@ -65,7 +65,7 @@ pub enum HeaderError {
     #[error("a header has {HEADER_BYTES} bytes")]
     Incomplete,
     /// The bytes are invalid in this version.
-    #[error("malformed at byte {offset}: not {wanted}")]
+    #[error("malformed at byte {offset}: expected {wanted}")]
     Malformed {
         /// Offset in the header, in bytes.
         offset: usize,

@@ -1,8 +1,8 @@
 //! `tcp://host:port`: raw network throughput with the transfer sizes of block requests, for comparison with a disk, a
-//! diskless target and a full target; the role of netperf in Aiken and Grunwald, 2003, Figures 4 to 7. A read
-//! is a header answered by a header and N bytes; a write is a header and N bytes answered by a header. Up to the queue
-//! depth are in flight. [`frame`] defines the frames, whose headers have 16 bytes. The peer is a [sink](start_sink), which
-//! stores nothing: reads return zeros, and offsets are ignored.
+//! diskless target and a full target; the role of netperf in Aiken and Grunwald, 2003, Figures 4 to 7. A read is a
+//! header answered by a header and N bytes; a write is a header and N bytes answered by a header. The number of
+//! requests in flight is limited by the queue depth. [`frame`] defines the frames, whose headers have 16 bytes. The
+//! peer is a [sink](start_sink), which stores nothing: reads return zeros, and offsets are ignored.
 //!
 //! The one rule: a lost connection is not re-established. The device measures one network path as it is; after a loss,
 //! all requests fail with [`DeviceError::Gone`].
@@ -41,7 +41,7 @@ const CONNECTIONS_MAX: u32 = 16;
 /// The table entry.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "tcp",
-    help: "the network alone: transfers of the size of block requests, to and from 'brunt sink'",
+    help: "the network alone: transfers as large as block requests, to and from 'brunt sink'",
     example: "tcp://127.0.0.1:5260",
     options: &[
         ("size", "nominal size of the device; default 1TiB"),
@@ -255,7 +255,7 @@ struct TcpDevice {
 }
 
 struct Link {
-    /// `None` after it was lost.
+    /// `None` after the connection was lost.
     stream: Option<Stream>,
     /// In send order, which is also the order of the answers.
     tasks: VecDeque<Task>,

@@ -48,7 +48,7 @@ pub enum FaultEffect {
     Slow(Duration),
     /// The request takes this many times as long.
     SlowBy(f64),
-    /// The request hangs. It reaches the device when the fault is removed, unless it was cancelled by then.
+    /// The request hangs. It reaches the device when the fault is removed, unless it has been cancelled by then.
     Hang,
     /// A write is acknowledged but never executed.
     Drop,

@@ -237,7 +237,7 @@ struct Held {
 
 enum Until {
     Time(Nanos),
-    /// Until this fault is removed.
+    /// Held until this fault is removed.
     Gone(u64),
 }
 
@@ -250,7 +250,7 @@ struct Mark {
 enum Effect {
     /// Report this error if the request succeeded.
     Report(DeviceError),
-    /// Delay the completion until the request took `factor` times as long.
+    /// Delay the completion until the request has taken `factor` times as long.
     Stretch { start: Nanos, factor: f64 },
     /// If the request succeeded, mark bad blocks from `first` to `last` as good.
     Cure {

@@ -32,7 +32,7 @@ pub(super) struct Policy {
     pub always: bool,
     /// After this time without a write.
     pub idle: Duration,
-    /// From this many bytes of log on, even if not idle …
+    /// At this many bytes of log or more, even if not idle …
     pub high_bytes: u64,
     /// … until at most this many are left.
     pub low_bytes: u64,

@@ -196,8 +196,8 @@ impl Destager {
                 state.mode = Mode::Stuck;
                 let path = self.shared.log.path().display();
                 state.trouble = Some(format!(
-                    "cannot mark the log {path} as unused: {error}; writes fail, because \
-                     replaying the log would overwrite them; remove it"
+                    "cannot mark the log {path} as unused: {error}; writes fail, because replaying \
+                     the log would overwrite them; remove the log"
                 ));
             }
         }

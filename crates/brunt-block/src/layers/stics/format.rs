@@ -59,7 +59,7 @@ pub(super) struct Superblock {
     pub identity: String,
     /// Number of times the log was opened.
     pub epoch: u64,
-    /// The first record of this epoch; records of earlier epochs from this one on are leftovers.
+    /// The first record of this epoch; records of earlier epochs at or after it are leftovers.
     pub epoch_begin: u64,
     /// The oldest record that may not have reached the device.
     pub tail: LogPlace,
@@ -372,7 +372,8 @@ pub fn fuzz(bytes: &[u8]) {
         epoch_begin: 0,
         tail: LogPlace::default(),
     };
-    // First unchanged, then with the fields common to all blocks of this log, to reach the fields after them.
+    // First parses the block unchanged, then with the fields that all blocks of this log share, so that parsing
+    // reaches the fields after them.
     let _ = (Superblock::parse(&block), RecordHeader::parse(&block, &log));
     block[..8].copy_from_slice(&SUPER_MAGIC);
     block[8..12].copy_from_slice(&VERSION.to_le_bytes());

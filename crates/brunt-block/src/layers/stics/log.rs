@@ -292,7 +292,8 @@ impl Log {
         self.write_superblock(superblock)
     }
 
-    /// Retires the log so that its content is not replayed. Attempts to work even if records cannot be written.
+    /// Retires the log so that its content is not replayed. Works even if records cannot be written, provided that
+    /// the file can be truncated.
     pub(super) fn retire(&self, tail: LogPlace) -> io::Result<()> {
         match self.move_tail(tail) {
             Ok(()) => Ok(()),
@@ -539,7 +540,7 @@ mod tests {
     use crate::Backend;
     use crate::backends::memory::MemoryBackend;
 
-    /// A duplicate of the open file, such as a child process holds until exec, doesn't keep the lock.
+    /// A duplicate of the open file, such as one that a child process holds until exec, doesn't keep the lock.
     #[test]
     fn a_lock_ends_with_its_holder() {
         let folder = tempfile::tempdir().unwrap();

@@ -338,7 +338,7 @@ impl Backend for SticsBackend {
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         if ring.config().iopoll {
             return Err(OpenError::Refused(
-                "stics= needs a ring that can be woken, which one with iopoll cannot".into(),
+                "stics= needs a ring that can be woken; a ring with iopoll cannot".into(),
             ));
         }
         let bell = Bell::new(ring).map_err(|error| OpenError::Failed(Box::new(error)))?;

@@ -659,7 +659,7 @@ fn a_temporary_log_leaves_nothing_behind() {
     assert_eq!(Bench::new(&far, &log, more).count("replayed_records"), 0);
 }
 
-/// Any other log is rejected with its name and left unchanged.
+/// Any other log is rejected with a message that names it, and left unchanged.
 #[test]
 fn other_logs_are_rejected_and_left_unchanged() {
     let folder = tempfile::tempdir().unwrap();

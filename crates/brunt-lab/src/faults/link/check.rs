@@ -19,14 +19,14 @@ use super::signs::{
 use crate::link::Settings;
 use crate::{Host, LinkHandle};
 
-/// Smaller changes of the delay are not checked: a link isn't that precise.
+/// Smaller changes in the delay are not checked: a link isn't that precise.
 const DELAY_LEAST: Duration = Duration::from_micros(50);
 /// Packet trains sent to measure a line's rate.
 const TRAINS: u32 = 4;
 /// Maximum attempts, before the change, to see probes arrive faster than they will during it.
 const LOOKS_BEFORE: u32 = 8;
-/// Maximum attempts, during the change, to see no packet of all trains arrive faster than the line allows: a link counts
-/// frames from when it last looked for them, so after it was preempted, they arrive early.
+/// Maximum attempts, during the change, to see no packet of all trains arrive faster than the line allows: a link
+/// assumes that a frame came right after the previous poll, so frames arrive early if its thread was preempted.
 const LOOKS_DURING: u32 = 4;
 /// Maximum attempts, before the change, to see packets less spread out than they will be during it.
 const LOOKS_APART: u32 = 64;
@@ -46,7 +46,7 @@ pub(in super::super) enum Unseen {
     /// The probes failed.
     #[error("cannot probe the link ({0})")]
     Probe(#[from] io::Error),
-    /// The change is to the queue's length, or to the order of packets under jitter.
+    /// Only the queue's length changes, or the order of packets under jitter.
     #[error(
         "probe packets cannot show this change alone; also change a setting that they can show, such as delay = \"1ms\""
     )]
@@ -79,8 +79,8 @@ pub(in super::super) enum Unseen {
         instead: String,
     },
     #[error(
-        "a rate of {:.3} Mb/s is not visible: packet trains arrived at {:.3} Mb/s, before at \
-         {:.3} Mb/s; write rate = \"{}kb/s\" or less",
+        "a rate of {:.3} Mb/s is not visible: packet trains arrived at {:.3} Mb/s, compared with \
+         {:.3} Mb/s before; write rate = \"{}kb/s\" or less",
         *.rate as f64 / 1e6,
         *.now / 1e6,
         *.before / 1e6,
@@ -176,7 +176,7 @@ impl LinkCheck<'_> {
     pub(super) fn before(&self, way: usize, clock: &Clock) -> io::Result<Quick> {
         let (before, during) = (&self.before[way], &self.during[way]);
         let mut quick = Quick::default();
-        // A busy machine is slow at times, too.
+        // Repeat this, because a busy machine is slow at times, too.
         if let Some(rate) = slower(before, during) {
             let mut line = 0.0f64;
             for _ in 0..LOOKS_BEFORE {
@@ -421,7 +421,7 @@ impl LinkCheck<'_> {
         }
         match is_line(now) && before > rate as f64 * RATE_GONE {
             true => Ok(format!(
-                "packet trains at {:.3} Mb/s, before at {:.3} Mb/s",
+                "packet trains at {:.3} Mb/s, compared with {:.3} Mb/s before",
                 now / 1e6,
                 before / 1e6
             )),

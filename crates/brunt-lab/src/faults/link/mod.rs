@@ -31,7 +31,7 @@ pub struct LinkChange {
 }
 
 impl LinkChange {
-    /// Changes the link between these hosts, given in the link's own order.
+    /// Changes the settings of the link between these hosts, which are in the link's own order.
     pub(crate) fn new(
         link: LinkHandle,
         hosts: [Host; 2],

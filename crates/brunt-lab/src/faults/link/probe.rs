@@ -147,8 +147,8 @@ impl Probe {
         })
     }
 
-    /// Sends up to `packets` small packets and waits up to `wait` for each; stops early when `enough` returns true, or
-    /// at `deadline`. The packets use a tenth of a line with a rate of `line` bits per second.
+    /// Sends up to `packets` small packets and waits up to `wait` for each; stops early when `enough` returns true,
+    /// or at `deadline`. The packets use a tenth of the capacity of a line with `line` bits per second.
     pub(in super::super) fn flood(
         &self,
         clock: &Clock,
@@ -221,7 +221,8 @@ impl Probe {
                 }
             }
             let mut arrived = BTreeSet::new();
-            // After the first packet, the others arrive as fast as the line allows; lost packets are not waited for.
+            // After the first packet, the others arrive as fast as the line allows, so the wait for lost ones is
+            // short.
             let mut patience = wait;
             while (arrived.len() as u64) < sent && clock.now().since(begin) < patience {
                 let Some(bytes) = receive(&self.to, &mut packet)? else {
@@ -233,7 +234,7 @@ impl Probe {
                 if bytes != train.bytes || number < first || !arrived.insert(number) {
                     continue;
                 }
-                // At least this many packets have got through by now, so the line is at least this fast.
+                // At least this many packets have already arrived, so the line is at least this fast.
                 let so_far = clock.now().since(begin);
                 patience = wait.min(so_far + follow);
                 let took = so_far.saturating_sub(delay).as_secs_f64().max(1e-9);
@@ -309,7 +310,7 @@ impl Flood {
                 self.seen.twice += 1;
                 continue;
             }
-            // The packet arrived after being given up.
+            // The packet arrived after it was counted as missing.
             self.missing -= u64::from(index < self.settled);
             if self.seen.times.len() < TIMES_MAX {
                 self.seen
@@ -322,7 +323,7 @@ impl Flood {
         Ok(())
     }
 
-    /// Gives up on packets that have not arrived within `wait`.
+    /// Counts packets that have not arrived within `wait` as missing.
     fn settle(&mut self, now: Nanos, wait: Duration) {
         while self.settled < self.sent.len()
             && (self.arrived[self.settled] > 0 || now.since(self.sent[self.settled]) > wait)

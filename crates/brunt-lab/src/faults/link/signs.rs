@@ -1,5 +1,5 @@
-//! Determines which effects a change of a link's settings must have on probe packets, and over how many packets:
-//! impairments that increase, those not seen yet, and those still seen from settings that have ended.
+//! Determines which effects a change in a link's settings must have on probe packets, and how many packets are needed
+//! to see them: impairments that increase, those not seen yet, and those still seen from settings that have ended.
 //!
 //! Used by [`super::check`]. Nothing here sends or waits. The rule: an effect that probe packets cannot be expected to
 //! show is never reported as checked.
@@ -15,8 +15,9 @@ use crate::link::Settings;
 /// An impairment must be seen within this many times the number of packets on which it is expected once: it is missed
 /// with a probability of 10^-5.
 pub(super) const EXPECTED: f64 = 11.5;
-/// Its absence is checked on this many times that number. Fewer than half of the expected occurrences means that it is
-/// gone: a Poisson variable with mean 20 is 10 or less once in a hundred times.
+/// The absence of an impairment is checked on this many times the number of packets on which it is expected once.
+/// Fewer than half of the expected occurrences means that it is gone: a Poisson variable with mean 20 is 10 or less
+/// once in a hundred times.
 pub(super) const EXPECTED_GONE: f64 = 20.0;
 /// An impairment expected less often than this over the maximum number of packets is not checked.
 pub(super) const EXPECTED_LEAST: f64 = 5.0;
@@ -64,7 +65,7 @@ impl fmt::Display for Trouble {
 }
 
 impl Trouble {
-    /// The setting behind it, for impairments that affect a share of packets.
+    /// The setting that causes the impairment, if it affects a share of packets.
     fn key(self) -> Option<&'static str> {
         match self {
             Trouble::Loss => Some("loss"),
@@ -77,7 +78,8 @@ impl Trouble {
     }
 }
 
-/// The new rate of a line that becomes slower, if that can be observed: not if nothing arrives.
+/// The new rate of a line that becomes slower; `None` if it doesn't, or if all packets are lost, so that none can
+/// show the rate.
 pub(super) fn slower(before: &Settings, during: &Settings) -> Option<u64> {
     let arrives = during.loss_share() < 1.0;
     arrives
@@ -96,7 +98,7 @@ pub(crate) fn longest(settings: &Settings) -> Duration {
     } else {
         Duration::ZERO
     };
-    // A queue that never drains belongs to a load that keeps it full; limit the time anyway.
+    // A load may keep the queue full, so the queue's share of this time is limited.
     settings.delay.0
         + settings.jitter.0 * 4
         + held
@@ -186,7 +188,7 @@ pub(super) fn adds(before: &Settings, during: &Settings) -> bool {
     more || times || slower(before, during).is_some()
 }
 
-/// An impairment of a share of packets, and the rate of independent occurrences.
+/// An impairment that affects a share of packets, and the rate of its independent occurrences.
 struct Share {
     what: Trouble,
     before: f64,
@@ -196,9 +198,9 @@ struct Share {
 }
 
 impl Share {
-    /// The number of packets on which a new impairment is expected `times` times. If it increases: the number of
-    /// packets for which the counts before and during differ so much that their midpoint is 4.3 standard deviations
-    /// from both.
+    /// The number of packets on which a new impairment is expected `times` times. If an existing impairment
+    /// increases: the number of packets for which the counts before and during differ so much that their midpoint is
+    /// 4.3 standard deviations from both.
     fn packets(&self, times: f64) -> f64 {
         let Share {
             before,
@@ -384,7 +386,7 @@ fn two_digits_up(share: f64) -> f64 {
 pub(super) fn missing(before: &Settings, during: &Settings, seen: &Seen) -> Vec<Trouble> {
     let mut missing = Vec::new();
     if during.loss_share() >= 1.0 {
-        // If nothing arrives, nothing can show more.
+        // If no packets arrive, no other impairment can be seen.
         return if seen.missing >= PACKETS_MIN && seen.arrived() == 0 {
             missing
         } else {
@@ -513,7 +515,7 @@ mod tests {
                 let absent = missing(&before, &during, &look(&before));
                 assert!(
                     absent.contains(&Trouble::Delay),
-                    "{distribution:?}: a delay seen that is not there"
+                    "{distribution:?}: reports a delay that doesn't exist"
                 );
             }
         }

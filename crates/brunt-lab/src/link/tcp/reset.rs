@@ -2,8 +2,8 @@
 //! like a firewall or load balancer that has lost its state.
 //!
 //! A receiver accepts a reset only with exactly the next sequence number that it expects (RFC 5961, 3.2). The link
-//! derives that number from the packets it has seen: the one after everything the sender sent, if none of that was lost
-//! or reordered; and if the receiver keeps sending, the one that it acknowledges.
+//! derives that number from the packets it has seen: it is the one after everything the sender sent, if none of that
+//! was lost or reordered. If the receiver keeps sending, it is the one that the receiver acknowledges.
 //!
 //! The rule: a connection is reset only once established, and the reset is repeated until the receiver is silent.
 

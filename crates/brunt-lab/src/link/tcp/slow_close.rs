@@ -127,7 +127,7 @@ impl SlowClose {
         self.ends.values().filter(|end| end.held.is_some()).count() as u64
     }
 
-    /// The FINs to release by now, as packets.
+    /// The FINs that are due for release, as packets.
     pub(crate) fn due(&mut self, now: Nanos) -> Vec<Vec<u8>> {
         let mut due = Vec::new();
         while let Some(flow) = self.waiting.pop_due(now) {

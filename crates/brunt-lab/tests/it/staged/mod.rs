@@ -1,6 +1,6 @@
 //! Setup for a test that runs itself again in new namespaces.
 //!
-//! The rule: without namespaces, the test is skipped for newcomers and says what it needs; in CI it fails.
+//! The rule: without namespaces, the test is skipped with a message that says what it needs; in CI it fails.
 
 use std::process::ExitCode;
 

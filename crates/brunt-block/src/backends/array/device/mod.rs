@@ -473,7 +473,7 @@ impl ArrayDevice {
     /// Fails a part that cannot be completed because too many members are missing.
     fn fail_part(&mut self, number: u32) {
         let part = &mut self.parts[number as usize];
-        // A member's own error is more specific.
+        // A member's own error is more specific than this one.
         let gone = DeviceError::refused(RefusalKind::Unreachable);
         let error = part.error.take().or(part.overcome.take()).unwrap_or(gone);
         self.tasks[part.task as usize].error.get_or_insert(error);
@@ -523,8 +523,8 @@ impl ArrayDevice {
 }
 
 impl Drop for ArrayDevice {
-    /// Waits for outstanding writes, so that data and parity stay consistent. A member that doesn't complete its writes
-    /// is no longer consistent and is failed.
+    /// Waits for outstanding writes, so that data and parity stay consistent. A member that doesn't complete its
+    /// writes is no longer consistent, so it is marked as failed.
     fn drop(&mut self) {
         for task in &mut self.tasks {
             task.cursor = task.len;
