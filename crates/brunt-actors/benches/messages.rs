@@ -1,5 +1,5 @@
-//! How many messages per second do actors exchange? Run with `cargo bench -p brunt-actors`, or with
-//! peers in Go and Erlang: `brunt-bench actors`.
+//! How many messages per second do actors exchange? Run with `cargo bench -p brunt-actors`, or compare with Go and
+//! Erlang: `brunt-bench actors`.
 
 use brunt_actors::Placement;
 use brunt_actors::bench::{BenchConfig, BenchPattern, run};

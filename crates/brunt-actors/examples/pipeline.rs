@@ -1,6 +1,6 @@
-//! A pipeline like that of a capture: a source fills buffers from a fixed pool, a parser
-//! distributes batches by connection, workers handle a share of the connections each, and a writer
-//! collects the results. A batch owns its buffer, so nothing is copied along the way.
+//! A pipeline like that of a capture: a source fills buffers from a fixed pool, a parser distributes batches by
+//! connection, each worker handles a share of the connections, and a writer collects the results. A batch owns its
+//! buffer, so nothing is copied along the way.
 //!
 //! `cargo run --release -p brunt-actors --example pipeline`
 
@@ -24,7 +24,7 @@ struct Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // The pool has room for all buffers; it is gone only when the program ends.
+        // The pool has room for all buffers; it is dropped only when the program ends.
         match self.pool.try_send(std::mem::take(&mut self.bytes)) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
             Err(TrySendError::Full(_)) => unreachable!("more buffers came back than were made"),

@@ -75,7 +75,7 @@ impl ActorOptions {
         }
     }
 
-    /// Makes scheduler `index` (modulo the number of schedulers) its home.
+    /// Makes scheduler `index` (modulo the number of schedulers) the actor's home.
     pub fn on_scheduler(self, index: usize) -> Self {
         ActorOptions {
             home: Some(Near::Scheduler(index)),
@@ -83,7 +83,7 @@ impl ActorOptions {
         }
     }
 
-    /// Gives it the same home as another actor with which it exchanges many messages.
+    /// Gives the actor the same home as another actor with which it exchanges many messages.
     pub fn near<M: Send + 'static>(self, other: &Address<M>) -> Self {
         ActorOptions {
             home: Some(Near::Other(other.id())),

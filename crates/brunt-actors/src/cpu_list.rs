@@ -8,7 +8,7 @@ use brunt_core::cpus::CPUS_MAX;
 
 use crate::topology;
 
-/// Places for threads, which take turns on them: thread `i` runs on place `i` modulo their number.
+/// Places where threads run: thread `i` runs on place `i` modulo the number of places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(Vec<CpuPlace>);
 
@@ -24,7 +24,7 @@ enum CpuPlace {
 /// Why a list can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuListError {
-    /// It can't be read.
+    /// The text can't be parsed.
     #[error(
         "{0:?} is not a list of CPUs: write numbers and ranges, such as 0-3,8, or NUMA nodes, such as node1"
     )]
@@ -34,7 +34,7 @@ pub enum CpuListError {
     NoCpu {
         /// The CPU.
         cpu: usize,
-        /// Those it may use, as a list.
+        /// The CPUs this process may use, as a list.
         allowed: String,
     },
     /// There is no such node, or this process may use none of its CPUs.
@@ -44,7 +44,7 @@ pub enum CpuListError {
     NoNode {
         /// The node.
         node: usize,
-        /// Those it may use, as a list.
+        /// The nodes this process may use, as a list.
         allowed: String,
     },
 }
@@ -77,7 +77,7 @@ impl CpuList {
     /// The CPUs of each place.
     ///
     /// # Errors
-    /// This process may not use them.
+    /// The list names a CPU or node that doesn't exist or that this process may not use.
     pub fn resolve(&self) -> Result<Vec<Vec<usize>>, CpuListError> {
         self.resolve_among(&topology::numbered_nodes())
     }

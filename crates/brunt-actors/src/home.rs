@@ -32,7 +32,7 @@ pub(crate) struct Home {
     /// Counts the rounds of the home's own scheduler. If it doesn't advance, the kernel or a long handler is holding up
     /// the scheduler.
     pub beat: Padded<AtomicU64>,
-    /// Its scheduler sleeps, or is about to.
+    /// The home's scheduler sleeps, or is about to.
     pub asleep: Padded<AtomicBool>,
 }
 
@@ -64,7 +64,8 @@ impl Home {
         }
     }
 
-    /// Wakes the scheduler although nothing waits here, because there is work elsewhere or the system is stopping.
+    /// Wakes the scheduler although nothing waits at this home, because there is work elsewhere or the system is
+    /// stopping.
     pub fn poke(&self) {
         let mut inbound = lock(&self.inbound);
         inbound.poked = true;
@@ -78,7 +79,7 @@ enum SlotState {
     Idle,
     /// In the run queue.
     Queued,
-    /// Held by a scheduler, which runs it or is about to.
+    /// Held by a scheduler that runs it or is about to.
     Out,
     /// Waiting for room in another inbox.
     Parked,

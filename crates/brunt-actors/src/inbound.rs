@@ -14,7 +14,7 @@ use crate::sync::{Condvar, Mutex, lock};
 /// A notification to an actor that is not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// The inbox that it waited for has room, or no longer exists.
+    /// The inbox that the actor waited for has room, or no longer exists.
     Resume,
     /// Finish, because the system is draining.
     Finish,

@@ -1,8 +1,8 @@
 //! The shared state of an inbox that senders read: whether there is room, and how many messages
 //! they may have in transit.
 //!
-//! Read on each send, by any scheduler and from outside. The rule: it is almost never written. A
-//! counter of queued messages here would move a cache line between cores for each message.
+//! Read on each send, by any scheduler and from outside. The rule: this state is almost never written. A counter of
+//! queued messages here would move a cache line between cores for each message.
 
 use std::sync::Arc;
 

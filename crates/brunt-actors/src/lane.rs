@@ -56,7 +56,7 @@ fn typed<H: 'static, M: Send + 'static>(lane: &mut dyn AnyLane<H>) -> &mut Vec<L
     let lane: &mut dyn Any = lane;
     &mut lane
         .downcast_mut::<TypedLane<M>>()
-        .expect("a lane's kind stands for one type")
+        .expect("each lane kind has one message type")
         .0
 }
 

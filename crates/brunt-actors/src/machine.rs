@@ -30,7 +30,7 @@ pub(crate) struct Inner {
     kinds: Mutex<HashMap<TypeId, u16>>,
     failures: Mutex<(u64, Vec<ActorFailure>)>,
     pub spawned: AtomicU64,
-    /// Schedulers that the kernel refused to pin to their CPUs.
+    /// Schedulers that could not be pinned to their CPUs.
     unpinned: Mutex<Vec<usize>>,
 }
 
@@ -64,7 +64,7 @@ impl Inner {
         })
     }
 
-    /// Records that the kernel refused to pin scheduler `index`, so it runs on any CPU.
+    /// Records that scheduler `index` could not be pinned, so it runs on any CPU.
     pub fn not_pinned(&self, index: usize) {
         lock(&self.unpinned).push(index);
     }

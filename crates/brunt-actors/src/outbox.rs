@@ -1,8 +1,8 @@
-//! Buffers messages that a scheduler's actors have sent but that have not been handed over yet.
+//! Buffers messages that a scheduler's actors have sent but that have not been pushed to the receivers' homes yet.
 //!
-//! Private to the scheduler's thread: a send is a push to a local buffer, with no lock and no
-//! atomic write. The rule: everything here is handed over before its sender can run anywhere else,
-//! so messages from one sender to one receiver never overtake each other.
+//! Private to the scheduler's thread: a send is a push to a local buffer, with no lock and no atomic write. The rule:
+//! everything here is pushed before its sender can run anywhere else, so messages from one sender to one receiver
+//! never overtake each other.
 
 use std::sync::Arc;
 
@@ -35,8 +35,7 @@ impl Staged {
         self.window_number = self.window_number.wrapping_add(1);
     }
 
-    /// Opens the window if nothing is staged or in transit: with no messages to hand over, nothing
-    /// else would open it.
+    /// Opens the window if nothing is staged or in transit: with no messages to push, nothing else would open it.
     #[cold]
     fn reopen(&mut self, admitted: &AtomicU64) -> bool {
         let opens = self.lanes.count() == 0 && admitted.load(Ordering::Acquire) >= self.ticket;

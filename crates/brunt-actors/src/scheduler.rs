@@ -1,16 +1,15 @@
-//! One thread's loop: take a batch of runnable actors, run them, and hand over the messages they
-//! sent.
+//! One thread's loop: take a batch of runnable actors, run them, and push the messages they sent to the receivers'
+//! homes.
 //!
 //! A round is:
 //!
-//! 1. hand over messages staged for other homes, each in one push;
+//! 1. push messages staged for other homes, one push per home;
 //! 2. under the lock of the batch's home: put the actors back, take in what others sent, deliver
 //!    what the batch sent to its own home, take the next batch;
 //! 3. without any lock: run the batch.
 //!
-//! The rule: an actor is put back only after everything it sent has been handed over. Therefore its
-//! messages never overtake each other, wherever it runs next, and a home with nothing out, queued
-//! or inbound is quiet.
+//! The rule: an actor is put back only after everything it sent has been pushed. Therefore its messages never
+//! overtake each other, wherever it runs next, and a home with nothing out, queued or inbound is quiet.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -31,9 +30,9 @@ const BATCH_MAX: usize = 16;
 /// actor, and idle schedulers find the rest in the run queue.
 const ROUND_LONGEST: Duration = Duration::from_micros(40);
 const ROUND_SHORTEST: Duration = Duration::from_micros(10);
-/// How long to wait for messages before stealing: several times what a busy neighbour takes to hand
-/// over its next batch. Waiting beats stealing the neighbour's actors, whose data is cached there.
-/// Halved with each consecutive theft, which shows that no messages are coming.
+/// How long to wait for messages before stealing: several times what a busy neighbour takes to push its next batch.
+/// Waiting beats stealing the neighbour's actors, whose data is cached there. Halved with each consecutive theft,
+/// which shows that no messages are coming.
 const LOOK_BEFORE_STEAL: Duration = Duration::from_micros(20);
 /// Total time to look for work before sleeping: about the cost of a sleep and a wake-up.
 const LOOK_BEFORE_SLEEP: Duration = Duration::from_micros(50);
@@ -189,8 +188,8 @@ impl Scheduler {
         if progress { Round::Busy } else { Round::Stuck }
     }
 
-    /// Hands over messages that the batch sent, puts its actors back, and takes the next batch of
-    /// at most `count` actors from its own home.
+    /// Pushes messages that the batch sent, puts its actors back, and takes the next batch of at most `count` actors
+    /// from its own home.
     pub fn settle(&mut self, count: usize) {
         let system = self.outbox.system.clone();
         for home in 0..self.outbox.homes.len() {
@@ -249,9 +248,9 @@ impl Scheduler {
         }
     }
 
-    /// Runs under the lock of the batch's home. The actors are put back first, so that messages
-    /// delivered next find them; then come messages from others; then those that this batch sent to
-    /// its own home, which cannot be older than any of the former.
+    /// Runs under the lock of the batch's home. The actors are put back first, so that messages delivered next find
+    /// them; then messages from other homes are taken in; then the messages that this batch sent to its own home are
+    /// delivered, which cannot be older than any of those.
     fn put_back(&mut self, system: &Inner, state: &mut HomeState) {
         for taken in self.batch.drain(..) {
             state.put_back(taken, system);
@@ -264,7 +263,7 @@ impl Scheduler {
         staged.open_window();
     }
 
-    /// Hands over everything staged for `home` in one push.
+    /// Pushes everything staged for `home` at once.
     fn hand_over(&mut self, system: &Inner, home: usize) {
         let staged = &mut self.outbox.homes[home];
         let home = &system.homes[home];
@@ -296,8 +295,8 @@ impl Scheduler {
         false
     }
 
-    /// Returns true while the scheduler last stolen from has made no progress since. It will hand
-    /// over nothing, so the next theft need not wait.
+    /// Returns true while the scheduler last stolen from has made no progress since. It will push no messages until
+    /// then, so the next theft need not wait.
     fn robs_a_stalled(&self) -> bool {
         let homes = &self.outbox.system.homes;
         self.robbed
@@ -320,7 +319,10 @@ impl Scheduler {
             // Take the actors that waited longest, not those in their scheduler's cache.
             state.cool();
             let count = state.runnable().div_ceil(2).min(self.batch_count_max);
-            assert!(self.batch.is_empty(), "who steals has nothing in hand");
+            assert!(
+                self.batch.is_empty(),
+                "a stealing scheduler holds no actors"
+            );
             state.take(count, &mut self.batch);
             state.counters.stolen += count as u64;
             home.runnable.store(state.runnable(), Ordering::SeqCst);

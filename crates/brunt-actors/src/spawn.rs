@@ -17,7 +17,7 @@ use crate::sync::{Ordering, lock};
 /// spawned together tend to talk to each other.
 const SPAWN_BLOCK: u64 = 16;
 
-/// Spawns an actor on the home that its options name, or on the next one in turn.
+/// Spawns an actor on the home that its options name, or on the next home in turn.
 pub(crate) fn spawn<P: Actor>(
     system: &Arc<Inner>,
     actor: P,

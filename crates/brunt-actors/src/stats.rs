@@ -28,13 +28,13 @@ impl fmt::Display for ActorId {
 /// What an actor is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActorState {
-    /// Its inbox is empty.
+    /// The actor's inbox is empty.
     Idle,
-    /// It has messages and waits for a scheduler.
+    /// The actor has messages and waits for a scheduler.
     Runnable,
-    /// A scheduler holds it and runs it.
+    /// A scheduler holds the actor and runs it.
     Running,
-    /// It waits for room in another inbox.
+    /// The actor waits for room in another inbox.
     Waiting,
 }
 
@@ -53,9 +53,9 @@ pub struct ActorStats {
     pub queued_max: u32,
     /// Messages handled.
     pub handled: u64,
-    /// Number of times it had to wait for room in another inbox.
+    /// Number of times the actor had to wait for room in another inbox.
     pub parks: u64,
-    /// What it is doing.
+    /// What the actor is doing.
     pub state: ActorState,
 }
 
@@ -85,9 +85,9 @@ pub struct SchedulerStats {
     pub parks: u64,
     /// Times the home's lock was taken for a batch of actors.
     pub rounds: u64,
-    /// Actors that this scheduler stole from others.
+    /// Actors that this scheduler stole from other homes.
     pub steals: u64,
-    /// Actors that others stole from this home.
+    /// Actors that other schedulers stole from this home.
     pub stolen: u64,
     /// Times this scheduler slept for lack of work.
     pub sleeps: u64,
@@ -144,7 +144,7 @@ impl Snapshot {
 pub enum ActorFailureKind {
     /// It panicked.
     Panic,
-    /// It waited in a cycle of full inboxes that exceeding the capacity could not resolve.
+    /// The actor waited in a cycle of full inboxes that exceeding the capacity could not resolve.
     Circle,
 }
 

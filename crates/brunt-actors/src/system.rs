@@ -19,10 +19,9 @@ use crate::topology::{self, Placement};
 /// How to end a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// Accept no more messages from outside, handle those already queued, then let actors finish
-    /// one at a time, most recently spawned first. The messages that an actor sends while finishing
-    /// are handled before the next one finishes, so spawn sinks before sources. After the given
-    /// time, it becomes an abort.
+    /// Accept no more messages from outside, handle those already queued, then let actors finish one at a time, most
+    /// recently spawned first. The messages that an actor sends while finishing are handled before the next one
+    /// finishes, so spawn sinks before sources. After the given time, the drain becomes an abort.
     Drain(Duration),
     /// Stop after the messages currently being handled. Queued messages count as undelivered.
     Abort,
@@ -66,8 +65,8 @@ impl Builder {
         Builder { placement, ..self }
     }
 
-    /// Places schedulers on these sets of CPUs in turn (see [`CpuList::resolve`](crate::CpuList::resolve)); if there are
-    /// none, the placement applies.
+    /// Places schedulers on these sets of CPUs in turn (see [`CpuList::resolve`](crate::CpuList::resolve)); if the
+    /// list is empty, the placement applies.
     pub fn cpus(self, cpus: Vec<Vec<usize>>) -> Self {
         Builder { cpus, ..self }
     }

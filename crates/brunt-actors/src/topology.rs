@@ -36,7 +36,7 @@ pub(crate) fn nodes() -> Vec<Vec<usize>> {
     nodes.map(|(_, cpus)| cpus).collect()
 }
 
-/// The same with the kernel's numbers of the nodes.
+/// Returns the CPUs this thread may use, grouped by NUMA node, with the kernel's node numbers.
 pub(crate) fn numbered_nodes() -> Vec<(usize, Vec<usize>)> {
     let allowed = sched_getaffinity(None).ok();
     nodes_at(Path::new("/sys/devices/system/node"), |cpu| {
@@ -127,7 +127,7 @@ pub fn thread_cpus() -> Vec<usize> {
         .collect()
 }
 
-/// Pins the calling thread to CPUs, unless there are none. Returns false if the kernel refused.
+/// Pins the calling thread to CPUs, unless there are none. Returns false if that failed.
 pub fn pin_thread(cpus: &[usize]) -> bool {
     if cpus.is_empty() {
         return true;

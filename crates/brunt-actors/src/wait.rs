@@ -104,7 +104,7 @@ impl WaitGraph {
                     let waited = self.waits.remove(&id);
                     assert!(
                         waited.is_some_and(|(id, _)| id == target.id),
-                        "one waits where it said"
+                        "a parked actor waits for the inbox that it named"
                     );
                     resume(id);
                 }

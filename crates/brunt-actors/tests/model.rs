@@ -100,7 +100,7 @@ fn a_parked_sender_is_always_resumed() {
     check(200, || pipeline(3, 30, 12, |stage| stage));
 }
 
-/// The same with all work on one scheduler while the other steals.
+/// Senders that wait for a full inbox are always resumed, even with all work on one scheduler while the other steals.
 #[test]
 fn stolen_actors_keep_their_order() {
     check(200, || pipeline(4, 12, 12, |_| 0));

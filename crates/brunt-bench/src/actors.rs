@@ -23,10 +23,10 @@ const GO_SOURCE: &str = include_str!("../../../benches/peers/actors/actors.go");
 const GO_MODULE: &str = include_str!("../../../benches/peers/actors/go.mod");
 const ERLANG_SOURCE: &str = include_str!("../../../benches/peers/actors/actors.erl");
 
-/// Erlang gets a fraction of the messages, because it takes about that many times longer.
+/// Erlang runs a quarter of the messages, because it takes about four times as long.
 const ERLANG_SHARE: u64 = 4;
 
-/// Messages per second between actors, against Go and Erlang
+/// Messages per second between actors, compared with Go and Erlang
 #[derive(Clone, Debug)]
 pub struct ActorsBench {
     /// Runs of each benchmark; the median is reported.
@@ -60,7 +60,7 @@ impl ActorsBench {
     /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, a prerequisite is missing, or the figures miss a requirement.
+    /// The settings are invalid, a prerequisite is missing, or the results miss a requirement.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let peers = Peers::build(output)?;
         let mut contestants = vec![
@@ -217,7 +217,10 @@ impl Peers {
                 .rate())
             }
             Contestant::Go => {
-                let program = self.go.as_ref().expect("peers are built before they run");
+                let program = self
+                    .go
+                    .as_ref()
+                    .expect("the peers are built before they run");
                 peer_rate(
                     Command::new(program).args([name, &threads.to_string(), &messages.to_string()]),
                     "Go",
@@ -227,7 +230,7 @@ impl Peers {
                 let folder = self
                     .erlang
                     .as_ref()
-                    .expect("peers are built before they run");
+                    .expect("the peers are built before they run");
                 let mut command = Command::new("erl");
                 command
                     .args(["+S", &format!("{threads}:{threads}"), "-noshell", "-pa"])
@@ -335,7 +338,7 @@ impl Drop for Hog {
 mod tests {
     use super::*;
 
-    /// A peer's line is parsed, and other lines are refused.
+    /// A peer's result line is parsed; other lines are rejected.
     #[test]
     fn a_peers_line_is_parsed_and_others_are_refused() {
         let check = |text, rate| assert_eq!(parse_rate(text), rate, "{text:?}");

@@ -24,7 +24,7 @@ pub enum PayloadDirection {
 /// Keeps `depth` requests of `payload` bytes in flight for `time`.
 ///
 /// # Errors
-/// Those of the sockets.
+/// A socket operation fails.
 pub fn measure(
     direction: PayloadDirection,
     payload: usize,
@@ -41,7 +41,7 @@ pub fn measure(
 /// Keeps `depth` requests of `request` bytes, each answered with `response` bytes, in flight for `time`.
 ///
 /// # Errors
-/// Those of the sockets.
+/// A socket operation fails.
 pub fn measure_messages(
     request: usize,
     response: usize,
@@ -81,7 +81,7 @@ fn serve(mut socket: TcpStream, request: usize, response: usize) -> io::Result<D
 /// Keeps `depth` copies of a request in flight for `time`, each answered with `response` bytes that are discarded.
 ///
 /// # Errors
-/// Those of the socket, or the peer closes the connection.
+/// A socket operation fails, or the peer closes the connection.
 pub fn ask(
     mut socket: impl Read + Write,
     message: &[u8],

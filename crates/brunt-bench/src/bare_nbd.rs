@@ -22,7 +22,7 @@ const REPLY_BYTES: usize = 16;
 /// Keeps `depth` requests of `size` bytes in flight for `time`, at the start of an export on a Unix socket.
 ///
 /// # Errors
-/// Those of the handshake or the socket, or the export is not on a Unix socket.
+/// The handshake or a socket operation fails, or the export is not on a Unix socket.
 pub fn measure(
     export: &NbdConfig,
     direction: PayloadDirection,
@@ -57,7 +57,7 @@ pub fn measure(
     )
 }
 
-/// A socket that is polled until it is ready, as our client's ring does, because sleeping would cost more.
+/// A socket that is polled until it is ready, as our client polls its ring, because sleeping would cost more.
 struct Polling(UnixStream);
 
 impl Polling {

@@ -1,7 +1,9 @@
-//! How many system calls and context switches does a request cost Brunt, fio and dd? SPEK's Table 1 for today's tools: the
-//! same file, below the page cache, counted by the kernel (perf) over each program with all of its threads.
+//! How many system calls and context switches does a request cost Brunt, fio and dd? SPEK's Table 1 for today's
+//! tools: the same file, bypassing the page cache; the kernel (perf) counts over each program with all of its
+//! threads.
 //!
-//! The rule: counts are differences between a long and a short run, so that starting and ending a program costs nothing.
+//! The rule: counts are differences between a long and a short run, so that the cost of starting and ending a program
+//! cancels out.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +19,7 @@ use crate::{BenchError, BenchResult, Console, fio, program_under_test};
 
 const FILE_BYTES: u64 = 64 << 20;
 const BLOCK_BYTES: u64 = 8 << 10;
-/// Requests of a short and of a long run.
+/// Requests in a short and in a long run.
 const REQUESTS: [u64; 2] = [200, 4200];
 /// perf's events: each system call, and each time that a thread leaves a processor.
 const EVENTS: [&str; 2] = ["raw_syscalls:sys_enter", "context-switches"];
@@ -31,7 +33,7 @@ pub struct CallsBench {
     pub rounds: u32,
 }
 
-/// Columns of the paper's table, by what they are called, and whether they are random and write.
+/// Columns of the paper's table: name, whether random, whether writing.
 const PATTERNS: [(&str, bool, bool); 4] = [
     ("sequential read", false, false),
     ("sequential write", false, true),
@@ -79,8 +81,8 @@ impl CallsBench {
         let file = folder.join("file");
         write_file(&file, FILE_BYTES)?;
         output.line(format_args!(
-            "Per request of {} KiB, below the page cache: medians of {} differences between runs of {} and {} requests, \
-             with the lowest and the highest",
+            "Per request of {} KiB, bypassing the page cache: medians of {} differences between runs \
+             of {} and {} requests, with minimum and maximum",
             BLOCK_BYTES >> 10,
             self.rounds,
             REQUESTS[1],
@@ -115,7 +117,7 @@ impl CallsBench {
 }
 
 impl Contestant {
-    /// Its arguments for so many requests, sequential or random, reads or writes.
+    /// The command line for this many requests, sequential or random, reads or writes.
     fn words(self, file: &Path, (is_random, is_write): (bool, bool), requests: u64) -> Vec<String> {
         let (file, depth, engine) = (file.display(), self.depth, self.engine);
         let line = match (self.program, is_write) {
@@ -181,7 +183,7 @@ fn counted(brunt: &Path, counts: &Path, words: &[String]) -> Result<[f64; 2], Be
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         let what = format!("{}: {}", words.join(" "), said.trim());
-        return Err(BenchError::failed(what).advise("perf counts system calls for root only"));
+        return Err(BenchError::failed(what).advise("perf counts system calls only for root"));
     }
     let text = fs::read_to_string(counts).map_err(BenchError::failed)?;
     let count = |event: &str| {

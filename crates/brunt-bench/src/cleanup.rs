@@ -63,7 +63,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // If this fails, it is left to the system's cleanup.
+        // If this fails, removal is left to the system's cleanup.
         remove(&self.0);
         ours().remove(&self.0);
     }
@@ -85,7 +85,7 @@ fn remove(path: &Path) {
 /// and calls `end`, which ends the program.
 ///
 /// # Errors
-/// The system refuses to create a thread.
+/// The thread cannot be created.
 pub fn end_if_interrupted(
     interrupted: std::sync::Arc<AtomicBool>,
     end: impl FnOnce() + Send + 'static,
@@ -97,7 +97,8 @@ pub fn end_if_interrupted(
             std::thread::sleep(POLL_INTERVAL);
         }
         std::thread::sleep(PATIENCE);
-        // A thread that doesn't expect its programs to be killed would end this one with the status for a bug.
+        // A thread that doesn't expect its programs to be killed would end this process with the exit status for a
+        // bug.
         std::panic::set_hook(Box::new(|_| {
             loop {
                 std::thread::park();

@@ -60,7 +60,7 @@ pub fn keep_busy(
 ) -> io::Result<RunSample> {
     let (mut none, mut done) = (VecDeque::new(), Vec::with_capacity(bufs.len()));
     let mut batch: VecDeque<Request> = bufs.into_iter().map(&mut request).collect();
-    // Of this thread and of those that work for its ring; `None` if these cannot be found.
+    // CPU time of this thread and of those that work for its ring; `None` if these cannot be found.
     let cpu = || {
         let workers = ring.cpu().workers_nanos?;
         Some(ResourceUsage::of_thread().cpu() + Duration::from_nanos(workers))
@@ -98,7 +98,7 @@ pub fn keep_busy(
 /// Writes the whole device once, so that reads access real memory rather than the shared zero page.
 ///
 /// # Errors
-/// As for [`measure`].
+/// The device can't be opened, or a request fails.
 pub fn fill(backend: &Arc<dyn Backend>) -> io::Result<()> {
     const SIZE: u64 = 256 << 10;
     let ring = Ring::new(RingConfig::default())?;

@@ -7,11 +7,11 @@ use brunt_block::OpenError;
 /// The kind of failure. Match on this, not on the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BenchErrorKind {
-    /// The settings, or a file that they name, are wrong.
+    /// The settings, or a file that they name, are invalid.
     Usage,
     /// Ctrl-C, SIGTERM or the end of the terminal stopped it.
     Interrupted,
-    /// The measurement failed, or its figures miss a requirement.
+    /// The measurement failed, or its results miss a requirement.
     Failed,
 }
 
@@ -49,7 +49,7 @@ impl BenchError {
         }
     }
 
-    /// The settings are wrong.
+    /// The settings are invalid.
     pub fn usage(what: impl Display) -> BenchError {
         BenchError {
             kind: BenchErrorKind::Usage,

@@ -2,7 +2,7 @@
 //! it.
 //!
 //! The rule: jobs are threads. A forked job calls `setsid()`, and if `kernel.sched_autogroup_enabled` is 1, each
-//! session has its own share of the CPU; Brunt shares one with a lab's links.
+//! session has its own share of the CPU, whereas Brunt shares one with a lab's links.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,10 +19,10 @@ pub fn version() -> Result<String, BenchError> {
     version_of(Path::new("fio"))
 }
 
-/// Like [`version`], of the fio at this path.
+/// The output of `--version` of the fio at this path.
 ///
 /// # Errors
-/// As for [`version`].
+/// There is no fio at this path.
 pub fn version_of(program: &Path) -> Result<String, BenchError> {
     let output = Command::new(program).arg("--version").output();
     output
@@ -54,7 +54,7 @@ pub fn run(arguments: &[String]) -> Result<Value, BenchError> {
 /// Like [`run`], with the fio at this path and additional environment variables.
 ///
 /// # Errors
-/// As for [`run`].
+/// fio cannot be run, or its output is not JSON.
 pub fn run_program(
     program: &Path,
     arguments: &[String],
@@ -67,10 +67,10 @@ pub fn run_program(
     Ok(answer_of(&mut fio)?["jobs"][0].clone())
 }
 
-/// Runs fio, or a program that prints the same JSON, and returns that.
+/// Runs fio, or a program that prints the same JSON, and returns the JSON.
 ///
 /// # Errors
-/// As for [`run`].
+/// The program cannot be run, or its output is not JSON.
 pub fn answer_of(command: &mut Command) -> Result<Value, BenchError> {
     let output = command.stdin(Stdio::null()).output();
     let name = Path::new(command.get_program()).display().to_string();

@@ -1,6 +1,6 @@
-//! `brunt-bench iscsi`: the cost of a request through Brunt's target and initiator, compared with tgt, SPDK, libiscsi's
-//! client, raw TCP and a bare request/response pair, measured in turns in the same run. Missing peers are listed;
-//! nothing is compared with numbers from another day or machine.
+//! `brunt-bench iscsi`: the cost of a request through Brunt's target and initiator, compared with tgt, SPDK,
+//! libiscsi's client, raw TCP and a bare request/response pair, all measured alternately in the same run. Missing
+//! peers are reported; nothing is compared with numbers from another day or machine.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::cleanup::Start;
 use crate::program;
 use crate::{BenchError, BenchResult, Console};
 
-/// iSCSI target and initiator on loopback, against tgt, SPDK, iperf3 and a bare TCP pair
+/// iSCSI target and initiator on loopback, compared with tgt, SPDK, iperf3 and a bare TCP pair
 #[derive(Clone, Debug)]
 pub struct IscsiBench {
     /// Rounds; each measures every program in turn, and medians over rounds are reported
@@ -92,7 +92,7 @@ enum Kind {
     Qemu {
         url: String,
     },
-    /// One of the above, and a target with this PID that polls, and is therefore stopped between measurements.
+    /// Another kind whose target, with this PID, polls and is therefore stopped between measurements.
     Stopped {
         kind: Box<Kind>,
         pid: u32,
@@ -103,7 +103,7 @@ impl IscsiBench {
     /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, a prerequisite is missing, or the figures miss a requirement.
+    /// The settings are invalid, a prerequisite is missing, or the results miss a requirement.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let (rounds, time) = if self.quick {
             (1, Duration::from_millis(300))
@@ -197,7 +197,7 @@ impl IscsiBench {
             .ok()
     }
 
-    /// Measures the rows of many sessions; a quick look only those of few.
+    /// Measures the rows of many sessions; a quick look measures only the rows of few sessions.
     fn sessions(
         &self,
         names: &[&&'static str],
@@ -319,7 +319,7 @@ impl Kind {
 
 fn interrupted() -> BenchError {
     BenchError::interrupted(
-        "interrupted: the rows printed so far are complete, the others were not measured",
+        "interrupted: the rows printed so far are complete, and the others were not measured",
     )
 }
 
@@ -409,7 +409,7 @@ impl OwnTarget {
             })
             .start()?;
         let mut portal = String::new();
-        // It prints the address first; with --json, it does so on standard error.
+        // The process prints the address first; with --json, it does so on standard error.
         match process.stderr.take() {
             Some(stderr) => BufReader::new(stderr).read_line(&mut portal)?,
             None => {

@@ -1,8 +1,9 @@
-//! The session rows of `brunt-bench iscsi`: what do many sessions cost a target? One thread of Brunt's initiator opens
-//! them all and keeps requests for 4 KiB in flight: 32 over up to 32 sessions, and one on each of more. Compared with
-//! one session in the same run, and with a tuned tgt and SPDK under the same client.
+//! The session rows of `brunt-bench iscsi`: what do many sessions cost a target? One thread of Brunt's initiator
+//! opens all sessions and keeps 4 KiB requests in flight: 32 in total over up to 32 sessions, or one per session if
+//! there are more. Compared with one session in the same run, and with a tuned tgt and SPDK under the same load.
 //!
-//! The rule: memory is that of the target's process, divided by the sessions that were opened.
+//! The rule: memory is the growth of the target's process after the first session, divided by the number of further
+//! sessions.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,7 +22,7 @@ use super::sample::{
 use super::spdk;
 use crate::Console;
 
-/// A number of sessions and the requests that they make.
+/// A number of sessions, and their requests.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionsRow {
     /// The row's name.
@@ -54,13 +55,13 @@ const CALL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A target to measure.
 pub struct SessionsTarget<'a> {
-    /// Its name in the table.
+    /// The target's name in the table.
     pub name: &'static str,
-    /// The URL of its null LUN.
+    /// The URL of the target's null LUN.
     pub url: &'a str,
-    /// The PID of its process.
+    /// The PID of the target's process.
     pub pid: u32,
-    /// Whether it polls, and is therefore stopped unless it is measured.
+    /// Whether the target polls, and is therefore stopped unless it is measured.
     pub polls: bool,
 }
 
@@ -76,8 +77,8 @@ struct SessionsSample {
     idle_bytes: Option<f64>,
 }
 
-/// Measures all rows with all targets, in turns, and prints them. The first target is compared with the others. `None`:
-/// interrupted.
+/// Measures all rows with all targets, in turn, and prints them. The first target is compared with each of the other
+/// targets. `None`: interrupted.
 ///
 /// # Errors
 /// A target can't be reached, or a request fails.
@@ -172,7 +173,7 @@ fn rates(samples: &[SessionsSample]) -> Vec<f64> {
     samples.iter().map(|sample| sample.rate).collect()
 }
 
-/// Prints the first target's rate as a multiple of each other one's.
+/// Prints the first target's rate as a multiple of each other target's.
 fn ratios(
     targets: &[SessionsTarget<'_>],
     samples: &[Vec<SessionsSample>],
@@ -211,7 +212,7 @@ fn measure(
         ring.work_for(Some(RingOwner(number)));
         devices.push(backend.open(&ring, depth).map_err(io::Error::other)?);
         if number == 0 {
-            // The first one may include the process's one-time costs.
+            // The first session may include the process's one-time costs.
             resident = process_memory(target.pid);
         }
     }
@@ -296,8 +297,8 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Counts completions and, while the load goes on, replaces them by new requests. Returns the number of requests
-    /// that were not replaced.
+    /// Counts completions and, while the load goes on, replaces them with new requests. Returns the number of
+    /// requests that were not replaced.
     fn next(
         &mut self,
         done: &mut Vec<Completion>,
@@ -316,7 +317,7 @@ impl Load<'_> {
                 false => ended += 1,
             }
         }
-        // Also without new requests: a device queues its acknowledgements here.
+        // Called even without new requests, because this is where a device queues its acknowledgements.
         device.submit(&mut batch);
         Ok(ended)
     }

@@ -1,8 +1,8 @@
 //! `brunt-bench link`: accuracy and speed of the lab's links, compared with a bare veth pair, netem and a minimal
 //! prototype in the same run.
 //!
-//! Packets are counted on arrival, by sockets on the hosts, not by the link itself. The rule: carriers are measured in
-//! turns, so that other load on the machine affects all of them equally; ratios are ratios of medians.
+//! Packets are counted on arrival, by sockets on the hosts, not by the link itself. The rule: carriers take turns, so
+//! that other load on the machine affects all of them equally; ratios are ratios of medians.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read, Write};
@@ -25,8 +25,8 @@ use crate::{BenchError, BenchResult, Console};
 const ROUND_TRIPS_MS: [u64; 4] = [1, 5, 20, 100];
 /// A measured round trip may differ from the configured one by this time or this share of it, whichever is greater.
 const ROUND_TRIP_SLACK: (Duration, f64) = (Duration::from_micros(100), 0.02);
-/// Maximum packets in flight to a receiver. They must fit into its socket: each takes up to 2 KiB there, and a socket
-/// holds 212992 bytes by default.
+/// Maximum packets in flight to a receiver. The packets must fit into its socket: each takes up to 2 KiB there, and a
+/// socket holds 212992 bytes by default.
 const WINDOW_PACKETS: u64 = 64;
 /// A packet that has not arrived after this time is lost.
 const GONE_AFTER: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ const BARE: &str = "bare";
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Accuracy and speed of the lab's links, against a bare veth pair
+/// Accuracy and speed of the lab's links, compared with a bare veth pair
 ///
 /// Needs no root: the hosts are network namespaces.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ pub struct LinkBench {
     pub no_speed: bool,
     /// Skip the accuracy measurements.
     pub no_accuracy: bool,
-    /// Skip the lines with a rate.
+    /// Skip the rate-limited lines.
     pub no_rates: bool,
 }
 
@@ -66,7 +66,7 @@ impl LinkBench {
     /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, a prerequisite is missing, or the figures miss a requirement.
+    /// The settings are invalid, a prerequisite is missing, or the results miss a requirement.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let mut result = json!({ "seed": self.seed });
         let mut wrong = Vec::new();
@@ -117,7 +117,7 @@ impl Pair {
     pub(super) fn new(settings: &Settings, carrier: Carrier, seed: u64) -> Result<Pair, LabError> {
         let mut lab = Lab::new(["a", "b"], Clock::Monotonic)?;
         if settings.rate.is_some() {
-            // It fills a line whose queue is long enough, and every kernel has it.
+            // Reno fills a line whose queue is long enough, and every kernel has it.
             lab.use_congestion("reno");
         }
         lab.add_link(&LinkConfig {
@@ -174,7 +174,7 @@ impl Pair {
             // Let the link go to sleep, as between infrequent requests.
             std::thread::sleep(Duration::from_micros(300));
         }
-        // The first ones run with cold caches.
+        // The first round trips run with cold caches.
         let mut times = times.split_off(3);
         times.sort_by(f64::total_cmp);
         Ok(times)
@@ -446,7 +446,7 @@ impl LinkBench {
         Ok(same)
     }
 
-    // Long because each row of its table is measured with settings and its own verdict.
+    // Long because each row of the table has its own settings and verdict.
     fn speed(&self, output: &dyn Console, wrong: &mut Vec<String>) -> Result<Value, BenchError> {
         let time = Duration::from_secs(self.seconds);
         let clear = Settings::default();
@@ -566,7 +566,7 @@ fn speed_of(
     })
 }
 
-/// The results for the goals that can be judged; missed ones are added to `wrong`.
+/// The results for the goals that can be judged; missed goals are added to `wrong`.
 fn goals(medians: &[(&str, Speed)], output: &dyn Console, wrong: &mut Vec<String>) -> Vec<Value> {
     let mut goals = Vec::new();
     for goal in GOALS {

@@ -1,8 +1,8 @@
 //! The rates of `brunt-bench link`: TCP throughput over lines of 10 Mb/s to 10 Gb/s, compared with theory, on the idle
 //! machine and with every core kept busy by the benchmark's own hogs.
 //!
-//! The rule: a line either carries its rate or reports that it doesn't. A line that does neither fails the benchmark;
-//! at 10 Gb/s the sender may be too slow, so that rate is only shown.
+//! The rule: a line either carries its rate or reports a shortfall. A line that does neither fails the benchmark,
+//! except at 10 Gb/s, where the sender may be too slow, so that rate is only shown.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

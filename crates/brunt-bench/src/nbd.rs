@@ -1,10 +1,10 @@
 //! `brunt-bench nbd`: the cost of a request through Brunt's NBD client and server, compared with QEMU's client and
-//! fio's nbd engine, in turns in the same run. All clients use the same server on a Unix socket: nbdkit's null plug-in,
-//! which reads zeros and drops writes. Brunt's own server with a null LUN is measured, too. A client that ignores its
-//! replies is the baseline for nbdkit.
+//! fio's nbd engine, measured alternately in the same run. All clients use the same server on a Unix socket: nbdkit's
+//! null plug-in, which reads zeros and drops writes. Brunt's own server with a null LUN is measured, too. A client
+//! that ignores its replies is the baseline for nbdkit.
 //!
-//! The CPU time of both sides is measured along with the rate. It shows whether a client, its server or the waiting
-//! between them limits a rate, and depends less on other load on the machine.
+//! The CPU time of both sides is measured along with the rate. CPU time shows whether a client, its server or the
+//! waiting between them limits the rate, and it depends less on other load on the machine.
 //!
 //! The rule: the time that a program takes to start is not part of its measurement.
 
@@ -32,7 +32,7 @@ use crate::scratch::Scratch;
 use crate::sockets;
 use crate::{BenchError, BenchResult, Console};
 
-/// NBD client against QEMU's and fio's on nbdkit, and Brunt's server against nbdkit
+/// NBD client compared with QEMU's and fio's on nbdkit, and Brunt's server compared with nbdkit
 #[derive(Clone, Debug)]
 pub struct NbdBench {
     /// Rounds; each measures every program in turn, in random order
@@ -49,7 +49,7 @@ struct NbdRow {
     direction: PayloadDirection,
     size: usize,
     depth: u32,
-    /// The ratio that our client's rate has to reach, relative to QEMU's and to fio's.
+    /// The ratios that our client's rate has to reach, relative to QEMU's and to fio's.
     of_qemu: Option<f64>,
     of_fio: f64,
 }
@@ -74,7 +74,7 @@ struct Contestant {
     name: &'static str,
     client: Client,
     url: String,
-    /// The PID of its server.
+    /// The PID of the program's server.
     server: u32,
 }
 
@@ -94,7 +94,7 @@ impl NbdBench {
     /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, nbdkit is missing, or a request fails.
+    /// The settings are invalid, nbdkit is missing, or a request fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let rows = rows_named(NBD_ROWS, self.row.as_deref(), |row| row.name)?;
         if !peers::have("nbdkit") {
@@ -113,8 +113,7 @@ impl NbdBench {
             for (index, _) in interleaved(contestants.len(), self.rounds as usize, 1) {
                 if output.is_interrupted() {
                     return Err(BenchError::interrupted(
-                        "interrupted: the rows printed so far are complete, the others were not \
-                         measured",
+                        "interrupted: the rows printed so far are complete, and the others were not measured",
                     ));
                 }
                 let contestant = &contestants[index];
@@ -179,7 +178,7 @@ impl Contestant {
                 let depth = row.depth as usize;
                 bare_nbd::measure(export, row.direction, row.size, depth, time)
             }
-            // It measures its second run.
+            // The sample is of QEMU's second run.
             Client::Qemu => return self.named(row, self.measure_qemu(row, time)),
             Client::Fio => self.measure_fio(row, time),
         };
@@ -190,7 +189,7 @@ impl Contestant {
         })
     }
 
-    /// An error with this program and row.
+    /// An error that names this program and row.
     fn named<T>(&self, row: &NbdRow, result: io::Result<T>) -> io::Result<T> {
         result.map_err(|error| io::Error::other(format!("{} ({}): {error}", self.name, row.name)))
     }
@@ -236,7 +235,7 @@ impl Contestant {
         let figures = &answer[direction];
         match (figures["total_ios"].as_u64(), figures["iops"].as_f64()) {
             (Some(count), Some(rate)) if count > 0 && answer["error"] == 0 => {
-                // For the job, as a percentage of its time.
+                // fio reports CPU time as a percentage of the job's time.
                 let busy = [&answer["usr_cpu"], &answer["sys_cpu"]].map(Value::as_f64);
                 let cpu = busy[0].zip(busy[1]).map(|(user, system)| {
                     Duration::from_secs_f64((user + system) / 100.0 * count as f64 / rate)

@@ -1,7 +1,7 @@
-//! `brunt-bench nfs`: the cost of a call through Brunt's NFS client, compared with libnfs and with a bare TCP pair that
-//! exchanges messages of the same lengths, in turns in the same run. Both clients use one thread and one connection to
-//! `brunt sink --nfs`, a server without data in a separate process, and to nfs-ganesha where it can run. libnfs is driven by its raw asynchronous interface,
-//! which copies least, by a C program that is compiled here.
+//! `brunt-bench nfs`: the cost of a call through Brunt's NFS client, compared with libnfs and with a bare TCP pair
+//! that exchanges messages of the same lengths, measured alternately in the same run. Both clients use one thread and
+//! one connection to `brunt sink --nfs`, a server without data in a separate process, and to nfs-ganesha where it can
+//! run. libnfs is driven by its raw asynchronous interface, which copies least, by a C program that is compiled here.
 //!
 //! The rule: the time that a program takes to start is not part of its measurement.
 
@@ -37,14 +37,14 @@ use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
-/// Replies besides their data: a record mark, the RPC header and the status, then attributes, with those of a READ
-/// preceded by a flag, and followed by count, EOF and length.
+/// Lengths of replies without their data: a record mark, the RPC header and the status, then attributes, which in a
+/// READ reply are preceded by a flag and followed by count, EOF and length.
 const GETATTR_REPLY_BYTES: usize = 4 + 24 + 4 + 84;
 const READ_REPLY_BYTES: usize = 4 + 24 + 4 + 88 + 12;
-/// The server's handles.
+/// A handle as long as the server's.
 const HANDLE: [u8; 16] = [0; 16];
 
-/// NFS client against libnfs and a bare TCP pair, on a server without data, and on nfs-ganesha
+/// NFS client compared with libnfs and a bare TCP pair, on a server without data, and on nfs-ganesha
 #[derive(Clone, Debug)]
 pub struct NfsBench {
     /// Rounds; each measures every program in turn, in random order
@@ -83,9 +83,9 @@ enum Contestant {
     Bare,
 }
 
-/// A server in a separate process, and our client's targets on it.
+/// A server in a separate process, and our client's backends for it.
 struct NfsServer {
-    /// What follows a client's name in the results.
+    /// Suffix of a client's name in the results.
     suffix: &'static str,
     process: ServerProcess,
     address: SocketAddr,
@@ -110,7 +110,7 @@ impl ServerProcess {
     }
 }
 
-/// What is measured in turns.
+/// The contestants and their servers.
 struct Contest {
     servers: Vec<NfsServer>,
     libnfs: Option<PathBuf>,
@@ -121,7 +121,7 @@ impl NfsBench {
     /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, or a call fails.
+    /// The settings are invalid, or a call fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let rows = rows_named(NFS_ROWS, self.row.as_deref(), |row| row.name)?;
         if let Some(done) = ganesha::run_inside(output) {
@@ -136,8 +136,7 @@ impl NfsBench {
             for (index, _) in interleaved(contestants.len(), self.rounds as usize, 1) {
                 if output.is_interrupted() {
                     return Err(BenchError::interrupted(
-                        "interrupted: the rows printed so far are complete, the others were not \
-                         measured",
+                        "interrupted: the rows printed so far are complete, and the others were not measured",
                     ));
                 }
                 let who = &contestants[index];
@@ -171,7 +170,7 @@ impl Contest {
     fn start(folder: &Path, output: &dyn Console) -> Result<Contest, BenchError> {
         let mut servers = Vec::new();
         if ganesha::is_inside() {
-            // First: it sets up the network of these namespaces.
+            // Started first, because it sets up the network of these namespaces.
             servers.push(NfsServer::ganesha()?);
         }
         servers.insert(0, NfsServer::null()?);
@@ -229,7 +228,7 @@ impl NfsServer {
             .map_err(failed)?;
         let stdout = child.stdout.take().expect("piped");
         let process = ServerProcess::Null(Guarded::of(child));
-        // It prints its address and then a URL; without a reader, it would end.
+        // `brunt sink` prints its address and then a URL; if nothing read its output, it would end.
         let mut lines = BufReader::new(stdout).lines();
         let address = lines.next().transpose().map_err(failed)?;
         let address = address.and_then(|line| line.trim().parse().ok());
@@ -377,7 +376,7 @@ fn report(
         let (server, goal) = match contestant {
             Contestant::Ours(_) => continue,
             Contestant::Libnfs(0) => (0, row.of_libnfs),
-            // The server is the limit there.
+            // On nfs-ganesha, the server is the limit.
             Contestant::Libnfs(server) => (*server, None),
             Contestant::Bare => (0, row.of_bare),
         };

@@ -1,7 +1,7 @@
-//! What do viewers of the live page cost a run? Compares, in turns, the same run without a page, with a page without
-//! viewers, and with several viewers: its rate, and the CPU time of its whole process per request. Both vary by more
-//! than the cost of viewers, so the CPU time of the page's own threads is measured as well, from the kernel's scheduler
-//! statistics.
+//! What do viewers of the live page cost a run? Compares, alternately, the same run without a page, with a page
+//! without viewers, and with several viewers: its rate, and the CPU time of its whole process per request. Both vary
+//! by more than the cost of viewers, so the CPU time of the page's own threads is measured as well, from the kernel's
+//! scheduler statistics.
 //!
 //! Unlike most real viewers, these run on this machine: the CPU time that they use affects the rate, but is not
 //! included in the CPU time. A run whose page lost frames is marked.
@@ -40,14 +40,14 @@ const LOST: &[u8] = b"{\"frame\":\"lost\"";
 /// The names of the sides.
 const SIDES: [&str; 3] = ["no page", "idle page", "page with viewers"];
 
-/// Cost of the live page's viewers to a run: its rate, and its CPU time per request
+/// What the live page's viewers cost a run: its rate, and its CPU time per request
 #[derive(Clone, Debug)]
 pub struct PageBench {
-    /// Number of simultaneous browsers
+    /// Number of simultaneous viewers
     pub viewers: u32,
     /// Length of each run in seconds
     pub seconds: u32,
-    /// Runs per side; with fewer than 4 the ratio's confidence interval is wide
+    /// Runs per side; with fewer than 4, the ratio's confidence interval is wide
     pub rounds: u32,
 }
 
@@ -58,7 +58,7 @@ struct PageSample {
     rate: f64,
     /// CPU time of the process per request, in nanoseconds.
     cpu_ns: f64,
-    /// The share of the page's threads in that.
+    /// The page's threads' share of that CPU time.
     page_share: f64,
     /// Frames that viewers missed.
     lost: u64,
@@ -68,10 +68,12 @@ impl PageBench {
     /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, or a run failed.
+    /// The settings are invalid, or a run failed.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         if self.seconds == 0 || self.rounds == 0 {
-            return Err(BenchError::usage("--seconds and --rounds take 1 or more"));
+            return Err(BenchError::usage(
+                "--seconds and --rounds must be at least 1",
+            ));
         }
         let scratch = Scratch::new(None, "page")?;
         let experiment = scratch.join("page.toml");
@@ -104,7 +106,7 @@ impl PageBench {
             self.seconds, self.rounds
         ));
         output.line(
-            "                       requests/s   CPU ns/request   of it the page   at most   frames lost",
+            "                       requests/s   CPU ns/request     page's share       max   frames lost",
         );
         let mut answers = serde_json::Map::new();
         for (name, runs) in SIDES.iter().zip(sides) {
@@ -285,7 +287,7 @@ impl PageThreads {
         let times = self
             .reader
             .join()
-            .map_err(|_| BenchError::failed("a reader of threads' times panicked"))?;
+            .map_err(|_| BenchError::failed("the thread that reads CPU times panicked"))?;
         Ok(times.values().sum())
     }
 }
@@ -315,7 +317,7 @@ fn read_times(pid: u32, times: &mut HashMap<String, Duration>) {
 struct PageRun(Child);
 
 impl PageRun {
-    /// Waits for its end; returns the CPU time that it used, if known.
+    /// Waits until it ends; returns the CPU time that it used, if known.
     fn ended(&mut self) -> Option<Duration> {
         // A process that has ended but not been reaped still has its times (proc(5), state Z).
         while ProcessStat::read(self.0.id()).is_some_and(|stat| !stat.is_dead()) {

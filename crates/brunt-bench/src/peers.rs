@@ -136,7 +136,7 @@ impl Tgt {
     /// Starts tgtd, which must run as root because it locks its memory.
     ///
     /// # Errors
-    /// It doesn't start, or refuses its configuration; the error contains its message.
+    /// tgtd doesn't start, or rejects its configuration; the error contains its message.
     pub fn start(medium: Medium, tuning: TgtTuning, size_bytes: u64) -> io::Result<Tgt> {
         let port = free_port()?;
         // Control sockets are numbered up to 32,767; a free port gives an unused number.
@@ -185,7 +185,7 @@ impl Tgt {
         })
     }
 
-    /// The URL of its LUN.
+    /// The URL of the target's LUN.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -238,7 +238,7 @@ pub fn iperf3(size: usize, time: Duration) -> io::Result<f64> {
 /// libiscsi's client, as used by QEMU: `qemu-img bench` with sequential requests. Returns requests per second.
 ///
 /// # Errors
-/// It doesn't run, or fails on the target.
+/// qemu-img doesn't run, or fails on the target.
 pub fn qemu_img_bench(
     url: &str,
     write: bool,

@@ -6,11 +6,11 @@ use std::sync::OnceLock;
 
 use crate::error::BenchError;
 
-/// The path of `brunt`, which is next to this program. If `cargo run` started this program, `brunt` is built first with
-/// the same profile, so that the measured version is up to date.
+/// The path of `brunt`, which is in the same folder as this program. If `cargo run` started this program, `brunt` is
+/// built first with the same profile, so that the measured version is up to date.
 ///
 /// # Errors
-/// It doesn't exist, or cannot be built.
+/// `brunt` doesn't exist, or cannot be built.
 pub fn brunt() -> Result<PathBuf, BenchError> {
     static FOUND: OnceLock<Result<PathBuf, BenchError>> = OnceLock::new();
     FOUND.get_or_init(find).clone()

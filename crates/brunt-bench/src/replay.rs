@@ -1,6 +1,7 @@
-//! Does a replay keep a trace's times, and what does it cost? Sends requests at equal gaps to a null device with
-//! Brunt's replay, fio's `read_iolog`, a bare loop that only watches the clock, and replayers that the user names, in
-//! turns. Then replays the same trace as fast as possible, compared with the synthetic load engine.
+//! Does a replay keep a trace's timing, and what does it cost? Sends requests at equal gaps to a null device with
+//! Brunt's replay, fio's `read_iolog`, a bare loop that only watches the clock, and replayers that the user names,
+//! alternately. Then replays the same trace as fast as possible, and compares the rate with the synthetic load
+//! engine's.
 //!
 //! The bare loop shows what the machine permits at that moment: where it is late, another program had the core.
 
@@ -27,7 +28,7 @@ use crate::scratch::Scratch;
 use crate::trace_file::{VSCSI, write_trace};
 use crate::{BenchError, BenchResult, Console, fio};
 
-/// Offsets of the trace stay below this.
+/// Offsets in the trace stay below this.
 const SPAN_BYTES: u64 = 1 << 30;
 /// Size of each request.
 const REQUEST_BYTES: u32 = 4096;
@@ -36,16 +37,16 @@ const DEPTH: u32 = 32;
 /// fio is stopped after this many times the trace's duration.
 const FIO_TIMES_MAX: u32 = 20;
 
-/// Timing and rate of a replay, against fio, a bare loop on the clock and the load engine
+/// Timing and rate of a replay, compared with fio, a bare loop on the clock and the load engine
 #[derive(Clone, Debug)]
 pub struct ReplayBench {
-    /// Requests whose times are kept
+    /// Requests in the timed replay
     pub requests: u32,
     /// Gap between requests, in microseconds
     pub gap_us: u32,
-    /// Requests replayed as fast as possible
+    /// Requests to replay as fast as possible
     pub fast_requests: u32,
-    /// Runs per side; with fewer than 4 the ratio's confidence interval is wide
+    /// Runs per side; with fewer than 4, the ratio's confidence interval is wide
     pub rounds: u32,
     /// The command line of blkreplay
     pub blkreplay: Option<String>,
@@ -53,7 +54,7 @@ pub struct ReplayBench {
     pub hfplayer: Option<String>,
 }
 
-/// The program that keeps the times.
+/// The program whose timing is measured.
 enum Side<'a> {
     Bare,
     Ours(&'a Path),
@@ -76,11 +77,11 @@ impl ReplayBench {
     /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, or a run failed.
+    /// The settings are invalid, or a run failed.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         if self.requests < 2 || self.gap_us == 0 || self.fast_requests < 1000 {
             return Err(BenchError::usage(
-                "--requests takes 2 or more, --gap-us 1 or more, --fast-requests 1000 or more",
+                "--requests must be at least 2, --gap-us at least 1 and --fast-requests at least 1000",
             ));
         }
         let scratch = Scratch::new(None, "replay")?;
@@ -183,7 +184,7 @@ impl ReplayBench {
         Duration::from_micros(u64::from(self.requests - 1) * u64::from(self.gap_us))
     }
 
-    /// The same times, kept by a loop that does nothing else.
+    /// Keeps the same times in a loop that does nothing else.
     fn bare(&self) -> KeptTimes {
         let (mut errors, gap) = (Histogram::new(), u64::from(self.gap_us) * 1000);
         let start = Clock::Monotonic.now().after(Duration::from_millis(2));

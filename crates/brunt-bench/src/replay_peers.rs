@@ -1,7 +1,7 @@
 //! Third-party replayers as contestants of `brunt-bench replay`: blkreplay and hfplayer. Neither is packaged, so the
 //! user names the program. Their times are taken from their own output; nothing is measured here.
 //!
-//! The rule: a program that did not send every request has no times.
+//! The rule: a program that did not send every request has no timing figures.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -17,7 +17,7 @@ use crate::scratch::Scratch;
 use crate::trace_file::write_trace;
 use crate::{BenchError, BenchResult, Console};
 
-/// How well a run kept its times.
+/// How well a run kept to the trace's times.
 pub struct KeptTimes {
     /// Relative error of the time between the first and the last request.
     pub drift: f64,
@@ -27,7 +27,7 @@ pub struct KeptTimes {
     pub p99_us: Option<f64>,
     /// See `p50_us`.
     pub max_us: Option<f64>,
-    /// Requests that were sent after one that comes later in the trace.
+    /// Requests that were sent after a request that comes later in the trace.
     pub reordered: Option<u64>,
 }
 
@@ -66,11 +66,11 @@ impl KeptTimes {
 
 /// A third-party replayer and the command line that starts it.
 pub struct PeerReplayer {
-    /// Its display name.
+    /// The replayer's display name.
     pub name: &'static str,
     /// The user's command line: a program and options.
     command: Vec<String>,
-    /// Its trace format, from [`brunt_trace::WRITERS`].
+    /// The replayer's trace format, from [`brunt_trace::WRITERS`].
     format: &'static str,
     run: fn(&Turn) -> Result<KeptTimes, BenchError>,
 }
@@ -98,7 +98,7 @@ impl PeerReplayer {
     /// blkreplay (Thomas Schoebel-Theuer), started with this command line.
     ///
     /// # Errors
-    /// It contains no program.
+    /// The command line contains no program.
     pub fn blkreplay(command: &str) -> Result<PeerReplayer, BenchError> {
         Ok(PeerReplayer {
             name: "blkreplay",
@@ -111,7 +111,7 @@ impl PeerReplayer {
     /// hfplayer (University of Minnesota), started with this command line.
     ///
     /// # Errors
-    /// It contains no program.
+    /// The command line contains no program.
     pub fn hfplayer(command: &str) -> Result<PeerReplayer, BenchError> {
         Ok(PeerReplayer {
             name: "hfplayer",
@@ -121,10 +121,10 @@ impl PeerReplayer {
         })
     }
 
-    /// Writes its trace, and a file of `span_bytes` as a stand-in for a device.
+    /// Writes the replayer's trace, and a file of `span_bytes` as a stand-in for a device.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The files cannot be written.
     pub fn prepare(
         &self,
         scratch: &Scratch,
@@ -267,12 +267,12 @@ impl Drop for Group {
     }
 }
 
-/// blkreplay prints a row for each request: its start, and how much later it was sent. It reads the trace from a pipe,
-/// because its processes would move each other's position in a file. `--dry-run` omits the system call that would read
-/// or write.
+/// blkreplay prints a row for each request, with its start and how much later it was sent. blkreplay reads the trace
+/// from a pipe, because its processes would move each other's position in a file. `--dry-run` omits the system call
+/// that would read or write.
 fn blkreplay(turn: &Turn) -> Result<KeptTimes, BenchError> {
     let device = turn.device.to_string_lossy();
-    // It measures the trace's time from the end of a grace period, in which it starts its processes.
+    // blkreplay measures the trace's time from the end of a grace period, in which it starts its processes.
     let lines = turn.run(
         &["--start-grace=3", "--dry-run", "--no-o-direct", &device],
         Some(turn.trace),
@@ -299,7 +299,7 @@ fn blkreplay_row(line: &str) -> Option<IssuedRequest> {
 
 fn nanos(seconds: &str) -> Option<i64> {
     let (whole, nanos) = seconds.split_once('.')?;
-    // It prints negative seconds as unsigned numbers: 18446744073709551615 is -1.
+    // blkreplay prints negative seconds as unsigned numbers: 18446744073709551615 is -1.
     let whole: u64 = whole.parse().ok()?;
     let nanos = Some(nanos)
         .filter(|nanos| nanos.len() == 9)?
@@ -331,7 +331,7 @@ fn hfplayer(turn: &Turn) -> Result<KeptTimes, BenchError> {
         ),
     )
     .map_err(io)?;
-    // It skips these lines, but counts them.
+    // hfplayer skips these lines, but counts them.
     let mut trace = fs::read(turn.trace).map_err(io)?;
     trace.extend(
         "#\n"

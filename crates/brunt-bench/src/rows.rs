@@ -2,10 +2,10 @@
 
 use crate::BenchError;
 
-/// The rows of a benchmark whose name contains the text; all without one.
+/// The rows of a benchmark whose name contains the text; all rows if there is no text.
 ///
 /// # Errors
-/// There is none.
+/// No row name contains the text.
 pub fn rows_named<'a, R>(
     rows: &'a [R],
     text: Option<&str>,

@@ -11,7 +11,7 @@ use brunt_result::statistics::Ratio;
 pub struct RunSample {
     /// Requests completed.
     pub requests: u64,
-    /// The time that they took.
+    /// The time that the requests took.
     pub elapsed: Duration,
     /// CPU time of the client; `None` if unknown.
     pub client_cpu: Option<Duration>,
@@ -28,28 +28,28 @@ impl RunSample {
     }
 }
 
-/// CPU time of process `pid` so far, including its ended threads, to a hundredth of a second; `None` if it doesn't exist.
+/// CPU time used by process `pid` so far, including its ended threads, in steps of 10 ms; `None` if it doesn't exist.
 pub fn process_cpu(pid: u32) -> Option<Duration> {
-    // Ticks are of USER_HZ, which is 100 on every Linux (proc(5)).
+    // The unit is USER_HZ, which is 100 on every Linux system (proc(5)).
     ProcessStat::read(pid).map(|stat| Duration::from_millis(stat.ticks() * 10))
 }
 
-/// CPU time of process `pid` since it had used `before`.
+/// CPU time that process `pid` has used since `before` was read.
 pub fn process_cpu_since(pid: u32, before: Option<Duration>) -> Option<Duration> {
     process_cpu(pid)?.checked_sub(before?)
 }
 
-/// The peak memory of this process.
+/// Peak resident memory of this process, in bytes.
 pub fn memory_peak() -> Option<u64> {
     memory("VmHWM:")
 }
 
-/// The current memory of this process.
+/// Current resident memory of this process, in bytes.
 pub fn memory_now() -> Option<u64> {
     memory("VmRSS:")
 }
 
-/// The current memory of another process.
+/// Current resident memory of another process, in bytes.
 pub fn process_memory(pid: u32) -> Option<u64> {
     memory_of(&pid.to_string(), "VmRSS:")
 }
@@ -78,7 +78,7 @@ pub fn ratio_words(ratio: Option<&Ratio>, decimals: usize) -> String {
 /// The middle value, or the mean of the two middle ones.
 ///
 /// # Panics
-/// If there are no values.
+/// There are no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -90,21 +90,21 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The median of a figure over the runs of one side. `None` without runs, or if a run doesn't have the figure: medians of
-/// different rounds can't be compared.
+/// The median of a figure over the runs of one side. `None` if there are no runs, or if a run doesn't have the
+/// figure: medians over different rounds can't be compared.
 pub fn median_of<T>(runs: &[T], figure: impl Fn(&T) -> Option<f64>) -> Option<f64> {
     let values: Vec<f64> = runs.iter().map(figure).collect::<Option<_>>()?;
     (!values.is_empty()).then(|| median(&values))
 }
 
-/// The ratios of two sides' figures round by round, because a machine's speed drifts: their median, the smallest and the
-/// largest. `None` without a round that both sides have.
+/// Ratios of two sides' figures, round by round, because a machine's speed drifts: their median, minimum and maximum.
+/// `None` if there is no round that both sides have.
 pub fn ratio_of_rounds(ours: &[f64], theirs: &[f64]) -> Option<(f64, (f64, f64))> {
     let all: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
     (!all.is_empty()).then(|| (median(&all), extremes(&all)))
 }
 
-/// The smallest and the largest value.
+/// The minimum and the maximum.
 pub fn extremes(values: &[f64]) -> (f64, f64) {
     values
         .iter()
@@ -117,7 +117,7 @@ pub fn extremes(values: &[f64]) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    /// The median of odd and even numbers of values, and the extremes of negative ones.
+    /// The median of odd and even numbers of values, and the extremes of negative values.
     #[test]
     fn medians_of_odd_and_even_counts_are_correct() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);

@@ -1,6 +1,6 @@
 //! A folder for the files of a measurement, used by every benchmark that writes files.
 //!
-//! The rule: it is removed on drop, even if the measurement fails or is interrupted.
+//! The rule: the folder is removed on drop, even if the measurement fails or is interrupted.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -15,7 +15,7 @@ impl Scratch {
     /// Creates a folder for the benchmark `bench`, in `parent` or in the system's temporary folder.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The folder cannot be created.
     pub fn new(parent: Option<&Path>, bench: &str) -> Result<Scratch, BenchError> {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_path_buf);
         let name = format!("brunt-bench-{bench}-{}", std::process::id());
@@ -26,7 +26,7 @@ impl Scratch {
             .map_err(|error| BenchError::usage(format!("{}: {error}", parent.join(name).display())))
     }
 
-    /// A path in it.
+    /// A path in the folder.
     pub fn join(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }

@@ -1,5 +1,6 @@
-//! Whether another process is ready, from its sockets in `/proc`: which address it listens on, and whether it captures
-//! packets. Measurements start programs and wait for them this way, because the words of their messages may change.
+//! Finds out whether another process is ready, from its sockets in `/proc`: which address it listens on, and whether
+//! it captures packets. Measurements start programs and wait for them this way, because the wording of the programs'
+//! messages may change.
 //!
 //! The rule: a TCP or packet socket counts only if the process itself has it open.
 
@@ -16,10 +17,10 @@ use crate::BenchError;
 
 /// Maximum time for a program to get ready.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Interval between two looks.
+/// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Reads what a program prints to its end, in a thread, so that the program never waits for a full pipe.
+/// Reads everything that a program prints, in a thread, so that the program never waits for a full pipe.
 pub fn drained(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut text = String::new();
@@ -29,16 +30,16 @@ pub fn drained(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-/// An error of a program that has ended, with what it printed.
+/// Adds what a program printed before it ended to an error.
 pub fn with_printed(error: &BenchError, printed: JoinHandle<String>) -> BenchError {
     let printed = printed.join().unwrap_or_default();
     BenchError::failed(format!("{error}: {}", printed.trim()))
 }
 
-/// Waits until a look at a process finds what shows that it is ready.
+/// Waits until `look`, called with a process's PID, finds that the process is ready.
 ///
 /// # Errors
-/// It ended before, or takes too long.
+/// The process ended before, or takes too long.
 pub fn wait_for<T>(
     child: &mut Child,
     what: &str,
@@ -72,13 +73,13 @@ pub fn listens_on(pid: u32) -> Option<SocketAddrV4> {
 /// Waits until a server listens on a path.
 ///
 /// # Errors
-/// As for [`wait_for`].
+/// The process ended before, or takes too long.
 pub fn wait_for_path(child: &mut Child, what: &str, socket: &Path) -> Result<(), BenchError> {
     wait_for(child, what, |_| is_path_listening(socket).then_some(()))
 }
 
-/// Whether a server listens on a path, which exists slightly before that. A trial connection would make nbdkit print an
-/// error.
+/// Whether a server listens on a path. The path exists slightly before that. A trial connection would make nbdkit
+/// print an error.
 fn is_path_listening(socket: &Path) -> bool {
     // __SO_ACCEPTCON in the fourth column (proc(5)).
     let end = format!(" {}", socket.display());
@@ -87,8 +88,8 @@ fn is_path_listening(socket: &Path) -> bool {
     lines.any(|line| line.ends_with(&end) && line.split(' ').nth(3) == Some("00010000"))
 }
 
-/// Whether a process receives the packets of an interface. Which one isn't checked: in a private network namespace, `/sys`
-/// has other interfaces.
+/// Whether a process receives the packets of some interface. Which interface isn't checked: in a private network
+/// namespace, `/sys` shows other interfaces.
 pub fn is_capturing(pid: u32) -> Option<()> {
     let own = inodes(pid);
     let text = fs::read_to_string(format!("/proc/{pid}/net/packet")).ok()?;
@@ -116,7 +117,7 @@ fn listening(line: &str) -> Option<(SocketAddrV4, u64)> {
     const LISTEN: &str = "0A";
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let (address, port) = fields.get(1)?.split_once(':')?;
-    // The address is in the byte order of the network, printed as one number of this machine.
+    // The address is in network byte order, printed as one number of this machine.
     let address = u32::from_str_radix(address, 16).ok()?.to_ne_bytes();
     let port = u16::from_str_radix(port, 16).ok()?;
     let inode = fields.get(9)?.parse().ok()?;

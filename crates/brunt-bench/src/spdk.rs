@@ -1,7 +1,7 @@
 //! SPDK's `iscsi_tgt` as a peer of `brunt-bench iscsi`: one core, which polls, without huge pages, with a null LUN and
 //! a memory LUN.
 //!
-//! The rule: a process that polls takes a core from everything else, so it is stopped (SIGSTOP) unless it is measured.
+//! The rule: a polling process takes a core from everything else, so it is stopped (SIGSTOP) unless it is measured.
 
 use std::io;
 use std::path::Path;
@@ -19,11 +19,11 @@ const NODE: &str = "iqn.2016-06.io.spdk";
 const BLOCK_BYTES: u64 = 512;
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// A stopped `iscsi_tgt`.
+/// An `iscsi_tgt` that is stopped unless it is measured.
 pub struct Spdk {
     process: Guarded,
     url: String,
-    // SPDK leaves its files behind when it is killed.
+    // Removed here, because SPDK leaves its files behind when it is killed.
     _files: [Temporary; 2],
 }
 
@@ -34,19 +34,19 @@ impl Spdk {
     /// Starts the program at this path with two LUNs of this size, and stops it once they can be opened.
     ///
     /// # Errors
-    /// It doesn't start, or its LUNs can't be opened within 20 seconds.
+    /// The program doesn't start, or its LUNs can't be opened within 20 seconds.
     pub fn start(program: &Path, size_bytes: u64) -> io::Result<Spdk> {
         let port = free_port()?;
         let folder = Temporary::new(format!("/dev/shm/brunt-bench-spdk-{port}").into());
         std::fs::create_dir(folder.path())?;
         let config = folder.path().join("config.json");
         std::fs::write(&config, configuration(port, size_bytes).to_string())?;
-        // Its pools for 2,048 sessions need a good part of it.
+        // SPDK's pools for 2,048 sessions need much of this memory.
         let memory_mib = (size_bytes >> 20) * 2 + 2048;
         let mut command = Command::new(program);
         command
             .args(["--no-huge", "-s", &memory_mib.to_string()])
-            // The last core, so that the client has the first.
+            // SPDK gets the last core, so that the client has the first.
             .arg("-m")
             .arg(format!("[{}]", last_core()))
             .arg("-r")
@@ -61,7 +61,7 @@ impl Spdk {
         let trace = Temporary::new(trace.into());
         let url = format!("iscsi://127.0.0.1:{port}/{NODE}:bench");
         let begin = Instant::now();
-        // It listens before it has the target.
+        // SPDK listens before its target exists.
         while let Err(error) = open(&format!("{url}/1")) {
             if begin.elapsed() > START_MAX {
                 return Err(io::Error::other(format!(
@@ -80,7 +80,7 @@ impl Spdk {
         Ok(spdk)
     }
 
-    /// The URL of its target; LUN 0 is null, LUN 1 memory.
+    /// The URL of the target; LUN 0 is null, LUN 1 memory.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -1,8 +1,8 @@
 //! `brunt-bench store`: the cost of a request through Brunt's device for a store's own library (librbd, libgfapi),
-//! compared with fio's engine for the same library, on the same image, in turns in the same run.
+//! compared with fio's engine for the same library, on the same image, measured alternately in the same run.
 //!
-//! The rule: both bypass the library's cache, and each opens the image for its measurement and closes it afterwards, so
-//! that neither holds a lock on the image while the other is measured.
+//! The rule: both programs bypass the library's cache, and each opens the image for its measurement and closes it
+//! afterwards, so that neither holds a lock on the image while the other is measured.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ use super::{drive, fio};
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
-/// RBD images and GlusterFS files through their libraries, against fio's engines for them
+/// RBD images and GlusterFS files through their libraries, compared with fio's engines for them
 #[derive(Clone, Debug)]
 pub struct StoreBench {
     /// The image: `rbd:` or `gluster:`
@@ -66,7 +66,7 @@ impl StoreBench {
     /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, the image can't be opened, fio lacks the engine, or a request fails.
+    /// The settings are invalid, the image can't be opened, fio lacks the engine, or a request fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let wanted = |row: &&StoreRow| {
             let named = self
@@ -79,7 +79,7 @@ impl StoreBench {
         if rows.is_empty() {
             let names: Vec<_> = STORE_ROWS.iter().map(|row| row.name).collect();
             return Err(BenchError::usage(
-                "no row name contains this text, or the row writes and --overwrite is missing",
+                "no row name contains this text, or the row writes and needs --overwrite",
             )
             .advise(format!("rows are: {}", names.join(", "))));
         }
@@ -96,13 +96,13 @@ impl StoreBench {
         if fio.ceph_conf.is_none() && self.overwrite {
             output.note(
                 "fio's engine keeps write-behind on: unless the volume has \
-                 performance.strict-o-direct on, its writes complete before they reach the bricks",
+                 performance.strict-o-direct on, fio's writes complete before they reach the bricks",
             );
         }
         if !self.overwrite {
             output.note(
-                "without --overwrite, only reads are measured; areas that were never written read \
-                 as holes",
+                "without --overwrite, only reads are measured, and reads from areas that were never \
+                 written don't reach any data",
             );
         }
         let mut table = Vec::new();
@@ -111,8 +111,7 @@ impl StoreBench {
             for (index, _) in interleaved(2, self.rounds as usize, 1) {
                 if output.is_interrupted() {
                     return Err(BenchError::interrupted(
-                        "interrupted: the rows printed so far are complete, the others were not \
-                         measured",
+                        "interrupted: the rows printed so far are complete, and the others were not measured",
                     ));
                 }
                 rates[index].push(if index == 0 {

@@ -1,6 +1,6 @@
-//! How fast are block traces read? Measures each format in turn: a binary trace against `cat | wc -c` on the same file,
-//! a text trace against the fastest installed awk and, if available, DuckDB on one thread. Then reads long traces
-//! through a pipe, to watch memory usage.
+//! How fast are block traces read? Measures each format in turn: a binary trace compared with `cat | wc -c` on the
+//! same file, a text trace with the fastest installed awk and, if available, DuckDB on one thread. Then reads long
+//! traces through a pipe, to watch memory usage.
 //!
 //! The rule: every contestant reads all rows of the same file, and sums the values so that it has to parse them.
 
@@ -25,21 +25,21 @@ use crate::{BenchError, BenchResult, Console};
 const CAT_SHARE_MIN: f64 = 0.5;
 const AWK_TIMES_MIN: f64 = 3.0;
 const DUCKDB_TIMES_MIN: f64 = 1.0;
-/// awk programs; the fastest one on a file is the one to beat. BusyBox's is many times slower than these.
+/// awk programs; the fastest one on a file is the one to beat. BusyBox awk is many times slower than these.
 const AWKS: [&str; 3] = ["mawk", "gawk", "original-awk"];
 /// Maximum memory growth between the first hundredth of a long trace and its end.
 const GROWTH_BYTES_MAX: u64 = 8 << 20;
 
-/// Reading of block traces against cat, awk and DuckDB
+/// Reading block traces, compared with cat, awk and DuckDB
 #[derive(Clone, Debug)]
 pub struct TraceBench {
     /// Rows of each trace
     pub rows: u64,
-    /// Runs per program; with fewer than 4 the ratios' confidence intervals are wide
+    /// Runs per program; with fewer than 4, the ratios' confidence intervals are wide
     pub rounds: u32,
-    /// Folder for the traces, one at a time, up to 120 bytes per row; created and removed
+    /// Folder for the traces: one at a time, up to 150 bytes per row, removed afterwards
     pub dir: PathBuf,
-    /// Python interpreter to run DuckDB with, if it has the module
+    /// Python interpreter for DuckDB, used if it has the duckdb module
     pub python: String,
     /// Formats to measure; all if empty
     pub formats: Vec<String>,
@@ -50,11 +50,11 @@ pub struct TraceBench {
 /// A program that reads a trace.
 struct Contestant {
     name: &'static str,
-    /// Its command; `None` for our own reader.
+    /// The command; `None` for our own reader.
     command: Option<Vec<String>>,
     /// How many times as fast our reader must be, at a minimum.
     goal: f64,
-    /// Seconds that it takes without a trace.
+    /// Seconds that the command takes without a trace.
     idle: f64,
 }
 
@@ -155,7 +155,8 @@ impl TraceBench {
         Ok(())
     }
 
-    /// The startup time of Python and DuckDB in seconds, if they are installed; it is subtracted from their times.
+    /// The startup time of Python and DuckDB in seconds, which is subtracted from their times; `None` if they are not
+    /// installed.
     fn duckdb(&self) -> Option<f64> {
         let command = [
             self.python.clone(),
@@ -199,8 +200,8 @@ impl TraceBench {
         all
     }
 
-    /// Reads the trace in turns; returns the seconds that each contestant took. A peer that fails is omitted, and the
-    /// other figures are still reported.
+    /// All contestants take turns to read the trace; returns the seconds that each took. A peer that fails is
+    /// omitted, and the other figures are still reported.
     fn turns<'a>(
         &self,
         output: &dyn Console,
@@ -257,7 +258,7 @@ impl TraceBench {
                 subject.requests as f64 / middle / 1e6,
                 subject.bytes as f64 / middle / 1e6,
             );
-            // How many times as fast as this contestant our reader is.
+            // Our reader's speed as a multiple of this contestant's.
             let ratio = contestant
                 .command
                 .as_ref()
@@ -299,8 +300,8 @@ impl TraceBench {
         Ok(json!({ "format": name, "repeated": subject.repeated, "contestants": answers }))
     }
 
-    /// Reads a long trace, generated on the fly. Measures how fast all figures of `brunt trace info` are computed, and
-    /// how much memory is used.
+    /// Reads a long trace, generated on the fly. Measures how fast `brunt trace info`'s figures are computed, and how
+    /// much memory that takes.
     fn long(&self, output: &dyn Console, format: &'static str) -> Result<Value, BenchError> {
         let rows = self.long_rows;
         let (from, to) = std::io::pipe().map_err(BenchError::failed)?;
@@ -353,7 +354,7 @@ impl TraceBench {
     }
 }
 
-/// Prints how many goals were met, and which were not.
+/// Prints how many goals were met, and which were missed.
 fn summarize(output: &dyn Console, judged: &[Judged]) {
     let of = |verdict: GoalVerdict| -> Vec<String> {
         let these = judged.iter().filter(|one| one.verdict == verdict);
@@ -415,7 +416,7 @@ fn run(name: &str, command: &[String]) -> BenchResult {
     )))
 }
 
-/// How much faster our reader is than this contestant, and whether that reaches the goal.
+/// How many times as fast our reader is as this contestant, and whether that reaches the goal.
 fn comparison(ratio: &Ratio, contestant: &Contestant, verdict: Option<GoalVerdict>) -> String {
     let goal = verdict.map_or("; another awk is faster".to_string(), |verdict| {
         format!(", goal {}: {}", contestant.goal, verdict.name())

@@ -15,7 +15,7 @@ pub const VSCSI: &str = "vscsi1";
 /// Requests per write.
 const BATCH: usize = 4096;
 
-/// Writes the requests of one device to a file, in the format with this name.
+/// Writes one device's requests to a file, in the format with this name.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -37,13 +37,13 @@ pub fn write_trace(
     )
 }
 
-/// Like [`write_trace`], to any writer.
+/// Like [`write_trace`], but to any writer.
 ///
 /// # Errors
-/// It cannot be written.
+/// The trace cannot be written.
 ///
 /// # Panics
-/// If the format has no writer, or cannot express one of the requests, which is our own mistake.
+/// The format has no writer, or cannot express one of the requests: both are bugs in the benchmark.
 pub fn write_to(
     name: &str,
     out: Box<dyn Write + Send>,
@@ -62,6 +62,6 @@ pub fn write_to(
         sink.write(&batch, &devices).map_err(BenchError::failed)?;
     }
     let ledger = sink.finish(&devices).map_err(BenchError::failed)?;
-    assert_eq!(ledger.written, made, "{format} can express all of them");
+    assert_eq!(ledger.written, made, "{format} can express all requests");
     Ok(())
 }

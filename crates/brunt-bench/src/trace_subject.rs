@@ -21,9 +21,9 @@ pub struct TraceSubject {
     pub format: &'static Format,
     pub path: PathBuf,
     pub bytes: u64,
-    /// Number of requests in it.
+    /// Number of requests in the file.
     pub requests: u64,
-    /// Whether it repeats the rows of the format's example, because Brunt cannot write the format.
+    /// Whether the file repeats the rows of the format's example, because Brunt cannot write the format.
     pub repeated: bool,
 }
 
@@ -122,7 +122,7 @@ pub const SHAPES: &[TextShape] = &[
     shape("disksim", " ", ("$5", "1"), ["$4", "$3", "$1"], None),
     shape("mqsim", " ", ("$5", "1"), ["$4", "$3", "$1"], None),
     shape("ftrace", " ", ("$7", "R"), ["$8", "$10", "$4"], None),
-    // A process name may contain blanks here, too.
+    // A process name may contain blanks, so awk counts from the end here, too.
     shape(
         "biosnoop",
         " ",
@@ -149,7 +149,7 @@ pub const SHAPES: &[TextShape] = &[
 ];
 
 impl TextShape {
-    /// The shape of a format, if it is text.
+    /// The shape of a format; `None` if it isn't text.
     pub fn of(format: &str) -> Option<&'static TextShape> {
         SHAPES.iter().find(|shape| shape.format == format)
     }
@@ -170,7 +170,7 @@ impl TextShape {
         )
     }
 
-    /// The same as a DuckDB query, if DuckDB's reader can split the columns.
+    /// A DuckDB query for the same sums, if DuckDB's reader can split the columns.
     pub fn duckdb(&self, path: &Path) -> Option<String> {
         let (skip, op, [size, address, time]) = self.duckdb?;
         Some(format!(
@@ -182,7 +182,7 @@ impl TextShape {
     }
 }
 
-/// Options for formats that leave something open.
+/// Options for formats whose meaning depends on them.
 pub fn options() -> FormatOptions {
     FormatOptions {
         op: Some(TraceOp::Read),
@@ -259,8 +259,8 @@ fn head_bytes(format: &Format) -> usize {
         let whole = *head == 0 || !ends_line || example[*head - 1] == b'\n';
         whole && decoded(format, &[example, &example[*head..]].concat()) == (once * 2, 0)
     };
-    // The last such position. Our reader skips a line of column names between rows, so it could be repeated, but other
-    // programs cannot handle that.
+    // The last position that fits. Our reader skips a header line between rows, so the header could be repeated, but
+    // other programs can't handle that.
     (0..example.len())
         .rev()
         .find(fits)

@@ -1,9 +1,9 @@
-//! `brunt-bench weeks`: does a capture of weeks stay within its memory, and do its windows add up? Small operations
-//! with the timestamps of weeks go through a pipe to `brunt capture` as fast as it takes them; each day uses different
-//! files.
+//! `brunt-bench weeks`: does a weeks-long capture keep its memory bounded, and do its windows add up? Small
+//! operations with timestamps spread over weeks go through a pipe to `brunt capture` as fast as it takes them; each
+//! day uses different files.
 //!
-//! The rule: the figures of windows are those that the program under test wrote, and their sum is compared with what was
-//! sent.
+//! The rule: the windows' figures are those that the program under test wrote, and their sum is compared with what
+//! was sent.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,12 +20,12 @@ use crate::{BenchError, BenchResult, Console};
 const DAY_NS: u64 = 86_400_000_000_000;
 /// One burst per minute of capture time.
 const BURST_NS: u64 = 60_000_000_000;
-/// The built-in capture's files that get variants.
+/// Number of files in the built-in capture that get variants.
 const BUILT_IN_FILES: u64 = 16;
-/// In the second half, memory may grow by this much.
+/// Maximum ratio of peak memory in the second half to that in the first.
 const GROWTH_MAX: f64 = 1.1;
 
-/// Captures of weeks in compressed time: memory and figures of each window
+/// Weeks-long captures in compressed time: memory use and figures per window
 #[derive(Clone, Debug)]
 pub struct WeeksBench {
     /// Days of capture time.
@@ -50,7 +50,7 @@ impl WeeksBench {
     fn bursts(&self) -> CaptureBursts {
         let every_day = DAY_NS / BURST_NS;
         let count = u64::from(self.days) * every_day;
-        // Fewer bursts rather than bursts without calls.
+        // If there are few operations, use fewer bursts rather than bursts without calls.
         let count = count.min(self.operations / 20).max(u64::from(self.days));
         CaptureBursts {
             count,
@@ -155,7 +155,7 @@ impl WeeksBench {
     }
 }
 
-/// The figures of each window's report, in order.
+/// The figures in each window's report, in order.
 fn windows(folder: &Path) -> Result<Vec<Value>, BenchError> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .map_err(BenchError::failed)?
@@ -179,7 +179,8 @@ fn windows(folder: &Path) -> Result<Vec<Value>, BenchError> {
     files.iter().map(read).collect()
 }
 
-/// Checks that memory is known and doesn't grow in the second half: until then, the tables of the whole capture fill up.
+/// Checks that memory is known and doesn't grow in the second half; in the first half, the tables of the whole
+/// capture fill up.
 fn flat(windows: &[Value]) -> BenchResult {
     let memory = |window: &Value| window["memory_bytes"].as_f64().unwrap_or(0.0);
     let (first, second) = windows.split_at(windows.len() / 2);

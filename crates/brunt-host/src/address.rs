@@ -11,14 +11,14 @@ pub const GUEST_SOCKET: &str = "agent";
 pub enum HostAddress {
     /// This machine, with its own agent: for trials, and as a baseline.
     Local,
-    /// A host of the lab that this process runs: an agent is started in that host's network namespace. Has no textual
-    /// form.
+    /// A host in the lab that this process runs: an agent is started in that host's network namespace. This address
+    /// has no textual form.
     Lab {
         /// The host's name in the experiment.
         name: String,
     },
-    /// A virtual machine run by a service of the experiment: its agent is reached through the socket `agent` in that
-    /// service's folder, outside all networks. Has no textual form.
+    /// A virtual machine run by one of the experiment's services: its agent is reached through the socket `agent` in
+    /// that service's folder, without any network. This address has no textual form.
     Guest {
         /// The service's name.
         service: String,
@@ -27,7 +27,7 @@ pub enum HostAddress {
     Agent {
         /// A DNS name or an IP address, as in the agent's certificate.
         host: String,
-        /// Its TCP port.
+        /// The agent's TCP port.
         port: u16,
     },
     /// A host reached through ssh, which starts and ends the agent.
@@ -38,7 +38,7 @@ pub enum HostAddress {
 }
 
 impl HostAddress {
-    /// Just the host: a name or an address.
+    /// Only the host: a name or an address.
     pub fn host(&self) -> &str {
         match self {
             HostAddress::Local => "localhost",
@@ -82,7 +82,7 @@ impl FromStr for HostAddress {
         match text.split_once(':') {
             None if text == "local" => Ok(HostAddress::Local),
             Some(("ssh", destination)) => {
-                // ssh would take a leading dash as an option, such as one that runs a command here.
+                // ssh would take a leading dash as an option, and some options run a command here.
                 let is_plain = |one: char| one.is_ascii_graphic();
                 if destination.is_empty()
                     || destination.starts_with('-')

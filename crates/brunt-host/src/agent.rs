@@ -1,5 +1,5 @@
-//! The agent's side of the protocol: how each message is answered, and when the lease expires. No I/O and no clock;
-//! [`crate::connection`] does the waiting, reading and writing.
+//! The agent's side of the protocol: how each message is answered, and when the lease expires. This module does no
+//! I/O and reads no clock; [`crate::connection`] waits, reads and writes.
 //!
 //! The rule: nothing is done for a controller before a valid greeting.
 
@@ -23,9 +23,9 @@ pub enum AgentAction {
     Send(Box<FromHost>),
     /// Send the clock's time, read as late as possible.
     AnswerClock {
-        /// Copied from the question.
+        /// Copied from the request.
         round: u32,
-        /// When the question was received.
+        /// When the request was received.
         heard: Nanos,
     },
     /// Sample the host's counters with these probes, replacing earlier ones. The string is the controller's name for
@@ -70,7 +70,7 @@ pub enum AgentAction {
 /// Why a connection has ended.
 #[derive(Debug)]
 pub enum AgentEnd {
-    /// The controller closed it.
+    /// The controller closed the connection.
     Closed,
     /// Nothing was received for the duration of the lease.
     LeaseOver,
@@ -87,9 +87,9 @@ enum RunState {
     None,
     /// A run was requested.
     Prepared,
-    /// Its start time was received.
+    /// The start time was received.
     Started,
-    /// It was released, but part of it may still exist.
+    /// The run was released, but part of it may still exist.
     Releasing,
 }
 
@@ -115,7 +115,7 @@ impl AgentSession {
     /// Starts the session at `now`; each message from the controller renews the lease.
     ///
     /// # Panics
-    /// If the lease is zero: it would expire immediately.
+    /// The lease is zero: it would expire immediately.
     pub fn new(lease: Duration, now: Nanos) -> AgentSession {
         assert!(!lease.is_zero(), "a lease has a length");
         let (faults, roles) = Default::default();
@@ -193,7 +193,7 @@ impl AgentSession {
                 role,
                 order: RoleOrder::Admit(service),
             } => Some(self.begin_role(role, AgentAction::AdmitService(role, service))),
-            // An order for a role that has ended is late, not an error.
+            // An order for a role that has already ended is late, not an error.
             ToHost::Role { role, order } => self
                 .roles
                 .contains(&role)
@@ -202,19 +202,19 @@ impl AgentSession {
         })
     }
 
-    /// Nothing of the released run is left.
+    /// Records that nothing is left of the released run.
     ///
     /// # Panics
-    /// If no run was released.
+    /// No run was released.
     pub fn released(&mut self) {
         assert_eq!(self.run, RunState::Releasing, "unexpected end of a run");
         self.run = RunState::None;
     }
 
-    /// A fault was removed, or never took effect.
+    /// Records that a fault was removed, or never took effect.
     ///
     /// # Panics
-    /// If it was not requested.
+    /// The fault was not requested.
     pub fn fault_over(&mut self, fault: u32) {
         assert!(
             self.faults.remove(&fault).is_some(),
@@ -222,10 +222,10 @@ impl AgentSession {
         );
     }
 
-    /// Nothing of this role is left.
+    /// Records that nothing is left of this role.
     ///
     /// # Panics
-    /// If it was not requested.
+    /// The role was not requested.
     pub fn role_over(&mut self, role: u32) {
         assert!(self.roles.remove(&role), "end of an unknown role");
     }
@@ -373,7 +373,7 @@ mod tests {
             .to_string();
         assert!(
             error.contains(&format!("version {}", VERSION + 1))
-                && error.contains(&format!("one {VERSION}"))
+                && error.contains(&format!("this side version {VERSION}"))
         );
     }
 
@@ -473,7 +473,7 @@ mod tests {
         let shown = format!("{:?}", session.on_message(assignment(), Nanos(4)).unwrap());
         assert!(
             shown.contains("a run is already prepared"),
-            "something of the one before may be there: {shown}"
+            "part of the previous run may still exist: {shown}"
         );
     }
 

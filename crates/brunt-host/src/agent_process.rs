@@ -12,7 +12,8 @@ use crate::host_error::HostError;
 use crate::lines::keep_lines;
 use crate::stream::MessageStream;
 
-/// How long an agent may take to end after its controller has left; then ssh, or the local process, is killed.
+/// How long an agent may take to end after its controller has disconnected; then ssh, or the local process, is
+/// killed.
 const END_TIME: Duration = Duration::from_secs(3);
 /// How long reading the last output of a process that has ended may take.
 const CLOSING_TIME: Duration = Duration::from_millis(500);
@@ -64,7 +65,7 @@ impl AgentProcess {
         self.child.id()
     }
 
-    /// The process's standard input, before it becomes part of a stream.
+    /// The process's standard input, while it isn't part of a stream yet.
     pub fn input(&mut self) -> Result<&mut ChildStdin, HostError> {
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
         self.input.as_mut().ok_or_else(|| HostError::Os {
@@ -73,7 +74,7 @@ impl AgentProcess {
         })
     }
 
-    /// The connection over the process's input and output, after `read` bytes of the output were consumed.
+    /// Returns the connection over the process's input and output, after `read` bytes of output were consumed.
     pub fn stream(&mut self, output: OwnedFd, read: &[u8]) -> Result<MessageStream, HostError> {
         self.input()?;
         let input = self.input.take().expect("it existed above");
@@ -82,7 +83,7 @@ impl AgentProcess {
         Ok(stream)
     }
 
-    /// The output has ended: returns an error with the exit status and the last lines.
+    /// Called when the output has ended: returns an error with the exit status and the last lines.
     pub fn ended(&mut self, because: Option<io::Error>) -> HostError {
         drop(self.input.take());
         let status = self.wait(END_TIME);
@@ -92,7 +93,8 @@ impl AgentProcess {
                 source,
             };
         }
-        // By now the last lines have been read, or almost; a child process left behind may keep the pipe open forever.
+        // Normally, the last lines have been read already; a child process left behind may keep the pipe open
+        // forever.
         let begin = Instant::now();
         while self
             .reader

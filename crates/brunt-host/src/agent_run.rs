@@ -1,5 +1,5 @@
-//! A handle to the run of an agent, for [`crate::connection`]. The run has its own thread ([`crate::run_thread`]),
-//! because opening a device may take longer than a controller waits for a clock reply.
+//! A handle to an agent's run, for [`crate::connection`]. The run has its own thread ([`crate::run_thread`]), because
+//! opening a device may take longer than a controller waits for a clock reply.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,7 +63,7 @@ impl AgentRun {
         })
     }
 
-    /// Sends an order. It has no effect if the run has ended.
+    /// Sends an order. An order has no effect if the run has ended.
     pub fn tell(&self, order: AgentOrder) {
         if let AgentOrder::Release = order {
             self.stop.store(true, Ordering::Relaxed);
@@ -71,7 +71,8 @@ impl AgentRun {
         let _ = self.orders.send(order);
     }
 
-    /// Whether the thread has ended. If [`FromHost::Released`] is not among its last messages, it panicked.
+    /// Whether the thread has ended. If [`FromHost::Released`] is not among the thread's last messages, the thread
+    /// panicked.
     pub fn is_over(&self) -> bool {
         self.thread.is_over()
     }

@@ -1,8 +1,8 @@
-//! State shared by an agent's runs: permissions, open devices, and how an assignment becomes a load on this host. Used
-//! by [`crate::run_thread`].
+//! State shared by an agent's runs: permissions and open devices; also turns an assignment into a load on this host.
+//! Used by [`crate::run_thread`].
 //!
 //! The rule: everything on this host that an assignment names is checked against the allow list before it is opened,
-//! and a device that holds data is not written unless that was permitted.
+//! and a device that contains data is written only if that was permitted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,19 +30,19 @@ const OPEN_MAX: usize = 16;
 pub(crate) struct AgentState {
     allow: Arc<AllowList>,
     backends: &'static [BackendEntry],
-    /// Added to times of this host's clock.
+    /// Added to times on this host's clock.
     shift_ns: i64,
     open: Mutex<BTreeMap<DeviceKey, Arc<dyn Backend>>>,
     /// Loads whose runs share state on this host, kept until they are closed.
     kept: Mutex<BTreeMap<LoadKey, Vec<NamedHostedLoad>>>,
-    /// The inputs of the loads of all runs: a trace is read only once.
+    /// The inputs for the loads of all runs: a trace is read only once.
     inputs: SharedInputs,
 }
 
 /// A load's kind and its description.
 type LoadKey = (&'static str, String);
 
-/// A load, and its name among the loads of its description.
+/// A load, and its name among the loads with the same description.
 type NamedHostedLoad = (String, Arc<dyn HostedLoad>);
 
 /// A URL, whether it will be written to, and whether its data may be lost.
@@ -73,7 +73,7 @@ pub(crate) enum WorkError {
     #[error("loads of kind '{kind}' have no member '{member}'")]
     Member { kind: &'static str, member: String },
     #[error(
-        "{} workers from number {} on, of {} in total, {} of them on this device",
+        "invalid share of the workers: {} workers from number {} on, of {} in total, {} of them on this device",
         .1, .0.first_worker, .0.workers_of_all, .0.workers_on_device
     )]
     Part(RunPart, u32),
@@ -151,14 +151,14 @@ impl AgentState {
             true => self.joined(&assignment.joined, &*load)?,
         };
         let notes = match &on.device {
-            // A load that is opened returns its own notes.
+            // A load that opens its target itself returns its own notes.
             Some(device) if !load.is_opened() => device.info().remarks().cloned().collect(),
             _ => Vec::new(),
         };
         Ok(AssignedLoad { load, on, notes })
     }
 
-    /// Parses a load; reuses the kept one with the same description.
+    /// Parses a load, or reuses the kept one with the same description.
     fn read(&self, assignment: &Assignment) -> Result<Arc<dyn HostedLoad>, WorkError> {
         let Assignment { kind, member, .. } = assignment;
         let kind = load_kind(kind).ok_or_else(|| WorkError::Kind(kind.clone()))?;
@@ -183,7 +183,7 @@ impl AgentState {
                 }
                 if loads.iter().any(|(_, load)| load.keeps_between_runs()) {
                     if kept.len() >= OPEN_MAX {
-                        // This also drops everything they created.
+                        // This also drops everything that the kept loads created.
                         kept.clear();
                     }
                     kept.insert(key, loads.clone());
@@ -199,7 +199,7 @@ impl AgentState {
         Ok(load)
     }
 
-    /// Combines several targets into one device, with the share of each.
+    /// Combines several targets into one device, with each target's share.
     fn joined(
         &self,
         targets: &[JoinedTarget],
@@ -227,7 +227,7 @@ impl AgentState {
         })
     }
 
-    /// Opens a device. One that holds data is not written unless that was permitted.
+    /// Opens a device. A device that contains data is written only if that was permitted.
     fn device(
         &self,
         url: &Secret,
@@ -291,7 +291,7 @@ impl AgentState {
 
     fn shifted(&self, at: Nanos) -> Nanos {
         match at {
-            // The worker never started.
+            // A worker that never started.
             Nanos(0) | Nanos::MAX => at,
             at => moved(at, self.shift_ns),
         }

@@ -1,7 +1,7 @@
 //! An agent's thread that does a single job for its controller: a run, a fault or a role.
 //!
-//! The rule: it is the last field of the struct that holds it. The channels for its orders and its news are dropped
-//! first, which makes it end.
+//! The rule: a struct's [`AgentThread`] is its last field. The channels for the thread's orders and news are dropped
+//! first, which makes the thread end.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 /// How long a canceled thread may take to end before it is abandoned.
 const END_TIME: Duration = Duration::from_secs(3);
-/// Polling interval for that.
+/// Polling interval while waiting for a thread to end.
 pub(crate) const END_POLL: Duration = Duration::from_millis(2);
 
-/// A thread. Dropping it waits briefly for its end; [`end_all`] ends several.
+/// A thread. Dropping it waits briefly for the thread to end; [`end_all`] waits for several threads.
 #[derive(Debug)]
 pub(crate) struct AgentThread {
     thread: JoinHandle<()>,
@@ -39,9 +39,9 @@ impl AgentThread {
     }
 }
 
-/// Waits for several threads in parallel, no longer than for a single one. Each must have been asked to end.
+/// Waits for several threads at once, no longer than for a single one. Each must have been asked to end.
 pub(crate) fn end_all(threads: impl IntoIterator<Item = AgentThread>) {
-    // All are asked to end before the first is waited for.
+    // Collecting the iterator asks all threads to end before the first is waited for.
     let mut threads: Vec<AgentThread> = threads.into_iter().collect();
     wait_until(|| threads.iter().all(AgentThread::is_over));
     threads.iter_mut().for_each(|thread| thread.left = true);

@@ -1,5 +1,5 @@
-//! What an agent may do for a controller: open devices, folders and kinds of backends, and inject faults, as listed on
-//! its command line. The opener consults this list for every device, including devices nested in others.
+//! What an agent may do for a controller: open devices, folders and kinds of backends, and inject faults, as listed
+//! on its command line. The opener consults this list for every device, including nested devices.
 //!
 //! The rule: a path is judged by where it leads, not by its text: links and `..` are resolved first.
 
@@ -25,9 +25,9 @@ enum Allowed {
     Path(PathBuf),
     /// A backend, with any argument after its colon.
     Backend(String),
-    /// A kind of fault; for some, only for this process or interface.
+    /// A kind of fault, possibly only for this process or interface.
     Fault(&'static str, Option<String>),
-    /// Targets and sinks that listen on any address of the host, or only at this one.
+    /// Targets and sinks that listen on any address of the host, or only on this one.
     Serve(Option<IpAddr>),
     /// Services: any command.
     Service,
@@ -45,12 +45,12 @@ const FAULTS: [(&str, Option<&str>); 7] = [
 ];
 /// The prefix of a permission for a fault.
 const FAULT: &str = "fault:";
-/// The prefix of a permission to serve targets at an address.
+/// The prefix of a permission to serve targets on an address.
 const SERVE: &str = "serve:";
 /// The text of the permission for services.
 const SERVICE: &str = "service:";
 
-/// The agent doesn't allow this fault, serving at this address, or services.
+/// The agent doesn't allow a fault, serving on an address, or services.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its agent does not allow {wanted} (allowed: {allowed}); start it with --allow {wanted}")]
 pub struct FaultNotAllowed {
@@ -63,31 +63,31 @@ pub struct FaultNotAllowed {
 /// Why a text is not a valid permission.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllowError {
-    /// A path that depends on the agent's working directory.
+    /// Neither an absolute path nor a kind of device. A relative path would depend on the agent's working directory.
     #[error(
         "'{0}' is neither an absolute path nor a kind of device; write /dev/sdb, /srv/test or memory:"
     )]
     Relative(String),
-    /// No such fault.
+    /// An unknown fault.
     #[error("'{text}': unknown fault; the faults are {known}")]
     NoFault {
         /// As given.
         text: String,
-        /// All known ones.
+        /// All known faults.
         known: String,
     },
-    /// Not an IP address.
+    /// The text after `serve:` is not an IP address.
     #[error(
         "'{0}': write serve: for all addresses of this host, or a single address, such as \
          serve:10.0.0.9"
     )]
     NoAddress(String),
-    /// No such backend.
+    /// An unknown kind of device.
     #[error("'{text}': unknown kind of device; the kinds are {known}")]
     Unknown {
         /// As given.
         text: String,
-        /// All known ones.
+        /// All known kinds.
         known: String,
     },
 }
@@ -98,11 +98,11 @@ impl AllowList {
         AllowList { only: None }
     }
 
-    /// Allows only these: absolute paths of devices, files and folders, and names of backends or of load resources,
-    /// each followed by a colon. `more` lists backends from other crates.
+    /// Allows only these: absolute paths of devices, files and folders, and names of backends or load resources, each
+    /// followed by a colon. `more` lists backends from other crates.
     ///
     /// # Errors
-    /// One of them is invalid.
+    /// One of the permissions is invalid.
     pub fn only<'a>(
         texts: impl IntoIterator<Item = &'a str>,
         more: &[BackendEntry],
@@ -152,7 +152,7 @@ impl AllowList {
     /// Checks that a fault of this kind may be injected, for this process or interface if it has one.
     ///
     /// # Errors
-    /// It may not.
+    /// The agent doesn't allow it.
     pub(crate) fn check_fault(
         &self,
         kind: &str,
@@ -173,7 +173,7 @@ impl AllowList {
     /// Checks that a fault of this kind may be injected at all.
     ///
     /// # Errors
-    /// It may not, for any process or interface.
+    /// The agent doesn't allow it for any process or interface.
     pub(crate) fn check_kind(&self, kind: &str) -> Result<(), FaultNotAllowed> {
         let is_it = |allowed: &Allowed| matches!(allowed, Allowed::Fault(name, _) if *name == kind);
         self.check_any(is_it, || format!("{FAULT}{kind}"))
@@ -182,7 +182,7 @@ impl AllowList {
     /// Checks that targets and sinks may listen on this address.
     ///
     /// # Errors
-    /// They may not.
+    /// The agent doesn't allow it.
     pub(crate) fn check_serve(&self, address: IpAddr) -> Result<(), FaultNotAllowed> {
         let is_it = |allowed: &Allowed| match allowed {
             Allowed::Serve(only) => only.is_none_or(|only| only == address),
@@ -194,7 +194,7 @@ impl AllowList {
     /// Checks that services may be started: any command, with the privileges of the agent's user.
     ///
     /// # Errors
-    /// They may not.
+    /// The agent doesn't allow it.
     pub(crate) fn check_services(&self) -> Result<(), FaultNotAllowed> {
         self.check_any(
             |allowed| *allowed == Allowed::Service,
@@ -205,12 +205,12 @@ impl AllowList {
     /// Checks that this file may be used.
     ///
     /// # Errors
-    /// It may not.
+    /// The agent doesn't allow it.
     pub fn check_path(&self, path: &Path) -> Result<(), OpenError> {
         self.check(FILE, &path.display().to_string())
     }
 
-    /// The list in the syntax of [`AllowList::only`]; empty if everything is allowed.
+    /// The permissions in the syntax of [`AllowList::only`]; empty if everything is allowed.
     pub(crate) fn words(&self) -> Vec<String> {
         self.only.iter().flatten().map(Allowed::to_string).collect()
     }
@@ -265,7 +265,7 @@ fn read_fault(text: &str, fault: &str) -> Result<Allowed, AllowError> {
 /// The backend whose argument is a path.
 const FILE: &str = "file";
 
-/// Whether a path, which may belong to a file yet to be created, leads to `allowed` or into it.
+/// Whether a path, possibly of a file that doesn't exist yet, leads to `allowed` or into it.
 fn leads_into(path: &Path, allowed: &Path) -> bool {
     let whole = path.canonicalize().ok().or_else(|| {
         // Creating the file would follow a dangling link.
@@ -289,7 +289,7 @@ impl Permit for AllowList {
         if self.allows(backend, argument) {
             return Ok(());
         }
-        // The argument of any other backend may contain a password.
+        // The argument of any other backend may contain a password, so it isn't shown.
         let device = if backend == FILE {
             argument.to_string()
         } else {

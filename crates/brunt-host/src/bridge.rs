@@ -1,5 +1,5 @@
-//! The bridge of an agent's host: two of its interfaces with our link emulator between them, for a machine in the
-//! network path of an experiment. Also the faults that impair packets there.
+//! The bridge on an agent's host: our link emulator between two of the host's interfaces, for a machine in the
+//! network path of an experiment. Also contains the faults that impair packets on the bridge.
 //!
 //! The rule: an agent has at most one bridge, which forwards packets unchanged unless a fault impairs them.
 
@@ -13,13 +13,13 @@ use brunt_lab::link::{BridgeConfig, PacketWatcher, Settings, WireBridge};
 use brunt_lab::{Fault, FaultError, Proof};
 use brunt_result::link::{CaptureCounts, LinkCounts, LinkReport};
 
-/// A capture file for the packets of a bridge. The program supplies it ([`OpenPacketSink`]), because agents do not
-/// implement capture formats.
+/// A capture file for the packets that cross a bridge. The program supplies it ([`OpenPacketSink`]), because agents
+/// do not implement capture formats.
 pub trait PacketSink: Send {
     /// Packets written so far, and packets lost.
     fn counts(&self) -> CaptureCounts;
 
-    /// Completes the file after its watcher was dropped.
+    /// Completes the file after the watcher was dropped.
     fn finish(self: Box<Self>) -> SavedPackets;
 }
 
@@ -28,14 +28,14 @@ pub trait PacketSink: Send {
 pub struct SavedPackets {
     /// Packets in the file, and packets that are missing from it.
     pub counts: CaptureCounts,
-    /// The error that cut it short.
+    /// The error that cut the file short.
     pub error: Option<io::Error>,
 }
 
 /// A capture file that was created, and the watcher that passes packets to it.
 pub type OpenedPacketSink = (Box<dyn PacketSink>, Box<dyn PacketWatcher>);
 
-/// Creates a capture file at this path for packets that arrive at these two interfaces. Fails if the file already
+/// Creates a capture file at this path for packets that arrive on these two interfaces. Fails if the file already
 /// exists.
 pub type OpenPacketSink = fn(&Path, &[String; 2]) -> io::Result<OpenedPacketSink>;
 
@@ -98,7 +98,7 @@ impl AgentBridge {
     }
 }
 
-/// The fault that forwards packets between two interfaces from its injection to its removal.
+/// The fault that forwards packets between two interfaces for as long as it is injected.
 pub(crate) struct Forwarding {
     bridge: AgentBridge,
     interfaces: [String; 2],
@@ -177,7 +177,7 @@ impl Fault for Forwarding {
             watcher,
         };
         let started = WireBridge::start(config).map_err(|error| {
-            // A capture without a bridge is useless.
+            // A capture file without a bridge is useless.
             capture
                 .iter()
                 .for_each(|capture| drop(std::fs::remove_file(&capture.path)));
@@ -256,7 +256,7 @@ fn saved(capture: BegunCapture) -> String {
     )
 }
 
-/// For tests: a file that no packet is saved to.
+/// For tests: a capture file to which no packet is saved.
 #[cfg(test)]
 pub(crate) fn empty_file(path: &Path, _: &[String; 2]) -> io::Result<OpenedPacketSink> {
     struct Empty;
@@ -325,7 +325,8 @@ impl Fault for Impairment {
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let (at, before) = self.change(self.settings.clone())?;
         self.before = Some(before);
-        let what = "the bridge's thread applies it to all packets from this time on".to_string();
+        let what = "the bridge's thread applies the impairment to all packets from this time on"
+            .to_string();
         Ok(Proof {
             at,
             seen: clock.now(),

@@ -1,16 +1,17 @@
-//! Estimates how far another host's clock is ahead of ours, as an interval, from rounds of requests and replies.
+//! Estimates how far another host's clock is ahead of ours, as an interval, from request/reply rounds.
 //!
-//! A round has four times: on our clock, when the request is sent and when its reply arrives; on theirs, when the
-//! request is received and when the reply is sent. The request cannot be received before it was sent, and the reply
-//! cannot arrive before it was sent, so
+//! A round has four times: on our clock, when the request is sent and when its reply arrives; on the other host's
+//! clock, when the request is received and when the reply is sent. The request cannot be received before it was sent,
+//! and the reply cannot arrive before it was sent, so
 //!
 //! ```text
 //! answered - back  <=  offset  <=  heard - sent        (offset = their clock - ours)
 //! ```
 //!
 //! however long each direction took (Cristian 1989, without the host's processing time). On a link with different
-//! delays in each direction, the true offset differs from the middle by at most half the round trip, but it is still in
-//! the interval. No measurement from the two ends can do better: half the round trip bounds the error due to asymmetry.
+//! delays in each direction, the true offset differs from the middle by at most half the round trip, but it is still
+//! in the interval. No measurement from the two ends can do better: the error due to asymmetry can be as large as
+//! half the round trip.
 //!
 //! Clocks run at different rates, so a bound becomes less certain with age. [`ClockTrack::estimate`] considers all
 //! straight lines that pass between all bounds; the range of these lines at a given time is the estimate. It assumes
@@ -24,12 +25,12 @@ use std::time::Duration;
 
 use brunt_core::Nanos;
 
-/// How far the rate of one clock relative to another is assumed to deviate from its mean. Quartz changes by about 1 ppm
-/// over some 10 K.
+/// How far the rate of one clock relative to another is assumed to deviate from its mean. Quartz changes by about 1
+/// ppm over a range of 10 K.
 pub const RATE_WANDER: f64 = 1e-6;
 /// The largest difference between the rates of two clocks: each is at most 500 ppm off, the kernel's limit for NTP.
 pub const RATE_MAX: f64 = 1e-3;
-/// No two clocks differ by more than a century; sums of two such offsets don't overflow.
+/// No two clocks differ by more than a century, so sums of two such offsets don't overflow.
 const OFFSET_MAX: i64 = i64::MAX / 3;
 /// Maximum number of bounds kept per side; when full, the one with the longer round trip is dropped from each pair of
 /// neighbours.
@@ -40,7 +41,7 @@ const WINDOW: Duration = Duration::from_secs(600);
 /// 2e-17: a nanosecond in a year.
 const SEARCH_STEPS: usize = 80;
 
-/// Converts a time to that of a clock that is `ahead_ns` ahead.
+/// Converts a time to the time on a clock that is `ahead_ns` ahead.
 pub(crate) fn moved(at: Nanos, ahead_ns: i64) -> Nanos {
     Nanos(at.0.saturating_add_signed(ahead_ns))
 }
@@ -48,13 +49,13 @@ pub(crate) fn moved(at: Nanos, ahead_ns: i64) -> Nanos {
 /// A request and its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockRound {
-    /// On our clock: just before the request was sent.
+    /// When the request was sent, on our clock: read just before.
     pub sent: Nanos,
-    /// On their clock: when the request was received.
+    /// When the request was received, on the host's clock.
     pub heard: Nanos,
-    /// On their clock: just before the reply was sent.
+    /// When the reply was sent, on the host's clock: read just before.
     pub answered: Nanos,
-    /// On our clock: when the reply arrived.
+    /// When the reply arrived, on our clock.
     pub back: Nanos,
 }
 
@@ -95,17 +96,17 @@ impl ClockOffset {
         Duration::from_nanos((self.high.abs_diff(self.low)).div_ceil(2))
     }
 
-    /// Whether this could be the true offset.
+    /// Whether the true offset could be `offset`.
     pub fn contains(&self, offset: i64) -> bool {
         (self.low..=self.high).contains(&offset)
     }
 
-    /// Converts a time on their clock to ours, using the middle.
+    /// Converts a time on the other clock to ours, using the middle.
     pub fn to_ours(&self, theirs: Nanos) -> Nanos {
         moved(theirs, self.middle().saturating_neg())
     }
 
-    /// Converts a time on our clock to theirs, using the middle.
+    /// Converts a time on our clock to the other, using the middle.
     pub fn to_theirs(&self, ours: Nanos) -> Nanos {
         moved(ours, self.middle())
     }
@@ -114,7 +115,7 @@ impl ClockOffset {
 /// The assumption that an estimate relies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateModel {
-    /// The clocks drifted apart at a constant rate, within [`RATE_WANDER`].
+    /// The two clocks drifted apart at a constant rate, within [`RATE_WANDER`].
     Constant,
     /// The rate changed by more than that: a clock was slewed. Only [`RATE_MAX`] is assumed.
     Changing,
@@ -125,36 +126,36 @@ pub enum RateModel {
 pub struct ClockEstimate {
     /// The time on our clock.
     pub at: Nanos,
-    /// How far their clock is ahead at that time.
+    /// How far the other clock is ahead at that time.
     pub offset: ClockOffset,
-    /// How much faster their clock runs, minimum and maximum: nanoseconds per nanosecond of ours.
+    /// How much faster the other clock runs, minimum and maximum: nanoseconds gained per nanosecond of ours.
     pub rate: [f64; 2],
-    /// The assumption that this relies on.
+    /// The assumption that the estimate relies on.
     pub model: RateModel,
 }
 
 impl ClockEstimate {
-    /// Converts a time on their clock to ours, using the middles. Only valid near [`ClockEstimate::at`], as the rate's
-    /// uncertainty accumulates.
+    /// Converts a time on the other clock to ours, using the middles. Only valid near [`ClockEstimate::at`], as the
+    /// rate's uncertainty accumulates.
     pub fn to_ours(&self, theirs: Nanos) -> Nanos {
         let near = self.offset.to_ours(theirs);
         moved(near, self.drifted(near).saturating_neg())
     }
 
-    /// Converts a time on our clock to theirs, in the same way.
+    /// Converts a time on our clock to the other, in the same way.
     pub fn to_theirs(&self, ours: Nanos) -> Nanos {
         moved(self.offset.to_theirs(ours), self.drifted(ours))
     }
 
-    /// How much their clock has gained on ours at this time of ours, compared with [`ClockEstimate::at`].
+    /// How much the other clock has gained on ours by this time on our clock, since [`ClockEstimate::at`].
     fn drifted(&self, ours: Nanos) -> i64 {
         let since = (i128::from(ours.0) - i128::from(self.at.0)) as f64;
         ((self.rate[0] + self.rate[1]) / 2.0 * since) as i64
     }
 }
 
-/// A limit of the offset at a given time. Times and offsets are nanoseconds from the track's origin: differences of a
-/// day are exact in a double.
+/// A limit of the offset at a given time. Times and offsets are nanoseconds from the track's origin: over a day,
+/// their differences are exact in a double.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Bound {
     at: f64,
@@ -162,7 +163,7 @@ struct Bound {
     round_trip: Duration,
 }
 
-/// The rounds with one host over the last ten minutes. Memory is bounded.
+/// The rounds with one host over the last ten minutes. The number of rounds is bounded.
 #[derive(Clone, Debug, Default)]
 pub struct ClockTrack {
     /// Our time and the offset in the first round.
@@ -178,7 +179,7 @@ impl ClockTrack {
     /// Adds a round.
     ///
     /// # Errors
-    /// Its times are impossible; the round is counted and ignored.
+    /// The round's times are impossible; it is counted and ignored.
     pub fn add(&mut self, round: ClockRound) -> Result<(), ClockError> {
         let offset = |theirs: Nanos, ours: Nanos| {
             let offset = i128::from(theirs.0) - i128::from(ours.0);
@@ -187,7 +188,7 @@ impl ClockTrack {
                 .filter(|offset| offset.abs() <= OFFSET_MAX)
         };
         let bounds = offset(round.answered, round.back).zip(offset(round.heard, round.sent));
-        // An empty interval: the host claims to have spent more time than the whole round took.
+        // The interval is empty: the host claims to have spent more time than the whole round took.
         let Some((low, high)) =
             bounds.filter(|(low, high)| low <= high && round.heard <= round.answered)
         else {
@@ -220,13 +221,13 @@ impl ClockTrack {
         self.impossible
     }
 
-    /// The shortest round trip. Half of it is the smallest error of a single round.
+    /// The shortest round trip. Half of this is the smallest error of a single round.
     pub fn round_trip_min(&self) -> Option<Duration> {
         self.shortest
     }
 
-    /// How far the clock is ahead of ours at a given time of ours: during the rounds that are kept, or shortly before
-    /// or after. `None` if there are no rounds, or if one of the clocks was set in the meantime.
+    /// How far the clock is ahead of ours at a given time on our clock, which is during the rounds that are kept, or
+    /// shortly before or after. `None` if there are no rounds, or if one of the clocks was set in the meantime.
     pub fn estimate(&self, at: Nanos) -> Option<ClockEstimate> {
         let (origin_at, origin_offset) = self.origin?;
         let here = (i128::from(at.0) - i128::from(origin_at.0)) as f64;
@@ -251,7 +252,7 @@ impl ClockTrack {
     /// The range of all lines between the bounds at a given time, and the range of their slopes.
     fn lines(&self, here: f64) -> Option<([f64; 2], [f64; 2])> {
         let aged = |bound: &Bound| RATE_WANDER * (bound.at - here).abs();
-        // Of the lines with a given slope, the highest and the lowest at that time: concave and convex in the slope.
+        // The highest and the lowest line with a given slope at that time: concave and convex functions of the slope.
         let ceiling = |slope: f64| {
             let values = self
                 .at_most
@@ -295,8 +296,8 @@ impl ClockTrack {
     }
 }
 
-/// Adds a bound, and drops those that are too old; when full, keeps the one with the shorter round trip of each pair of
-/// neighbours.
+/// Adds a bound, and drops bounds that are too old; when full, keeps the one with the shorter round trip from each
+/// pair of neighbours.
 fn keep(bounds: &mut Vec<Bound>, bound: Bound) {
     let oldest = bound.at - WINDOW.as_nanos() as f64;
     bounds.retain(|one| one.at >= oldest);
@@ -325,7 +326,7 @@ fn highest(function: impl Fn(f64) -> f64, mut from: f64, mut to: f64) -> f64 {
 }
 
 /// The point on the way from `inside` to `outside` where a concave function that is not negative at `inside` becomes
-/// negative; `outside` if it doesn't.
+/// negative; `outside` if it stays non-negative.
 fn edge(function: impl Fn(f64) -> f64, mut inside: f64, mut outside: f64) -> f64 {
     if function(outside) >= 0.0 {
         return outside;

@@ -22,14 +22,14 @@ pub struct ConnectOptions {
     pub program: String,
     /// The ssh command with extra arguments: `ssh -F FILE`.
     pub ssh: Vec<String>,
-    /// The program on hosts reached through ssh; `None` means the one in their path if it is of this version, otherwise
-    /// a copy of this one.
+    /// The program on hosts reached through ssh; `None` means the one in their PATH if it has this version, otherwise
+    /// a copy of this program.
     pub far_program: Option<String>,
     /// Additional arguments for agents that we start.
     pub arguments: Vec<String>,
     /// Our identity, for agents that listen.
     pub tls: Option<ControllerTls>,
-    /// The lab's host for [`HostAddress::Lab`].
+    /// The host in the lab, for [`HostAddress::Lab`].
     pub lab_host: Option<Host>,
     /// The folder of all services, for [`HostAddress::Guest`].
     pub services: Option<PathBuf>,
@@ -44,7 +44,8 @@ pub struct ConnectOptions {
 /// A stream to an agent, and the local process behind it, if there is one.
 type OpenedAgent = (Option<AgentProcess>, MessageStream);
 
-/// Opens a stream to the agent at this address, until this time at most, except for copying the program to it.
+/// Opens a stream to the agent at this address, by `until` at the latest, not counting the time to copy the program
+/// to it.
 pub(crate) fn open(
     address: &HostAddress,
     options: &ConnectOptions,
@@ -94,15 +95,15 @@ fn ssh_agent(destination: &str, options: &ConnectOptions) -> Result<OpenedAgent,
     Ok((Some(process), stream))
 }
 
-/// Starts this program as an agent, either on this machine or in the network namespace and on the cores of a lab host.
-/// The agent ends with its standard input, and with the lab.
+/// Starts this program as an agent, either on this machine or in the network namespace and on the cores of a lab
+/// host. The agent exits when its standard input is closed, and when the lab ends.
 fn own_agent(host: Option<&Host>, options: &ConnectOptions) -> Result<OpenedAgent, HostError> {
     let os = |what| move |source| HostError::Os { what, source };
     let mut command = Command::new(std::env::current_exe().map_err(os("find this program"))?);
     command.args(["agent", "--stdio"]).args(&options.arguments);
     if let Some(host) = host {
         host.place(&mut command)
-            .map_err(os("place the agent on a host of the lab"))?;
+            .map_err(os("place the agent on a lab host"))?;
     }
     let (mut process, output) = AgentProcess::spawn(command)?;
     let stream = process.stream(output, &[])?;
@@ -142,7 +143,7 @@ fn guest_agent(path: &Path) -> Result<MessageStream, HostError> {
     Ok(MessageStream::new(input.into(), output.into()))
 }
 
-/// Whether a shell passes a word through unchanged.
+/// Whether a shell leaves a word unchanged.
 pub fn is_plain_word(word: &str) -> bool {
     let plain = |one: char| one.is_ascii_alphanumeric() || "/._~+-=".contains(one);
     !word.is_empty() && word.chars().all(plain)

@@ -1,7 +1,8 @@
-//! Runs the agent's side of a connection on the calling thread: does the waiting, reading, writing and sampling for
+//! Runs the agent's side of a connection on the calling thread: waits, reads, writes and samples for
 //! [`AgentSession`]. A run has its own thread ([`crate::run_thread`]), and ends with the connection.
 //!
-//! The rule: clock replies go first; data that a slow controller doesn't read is bounded, and counted if dropped.
+//! The rule: clock replies go first; data that a slow controller doesn't read is bounded, and counted if it is
+//! dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ use crate::stream::{MessageStream, StreamError, StreamState};
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How often a run is checked for news.
 const RUN_POLL: Duration = Duration::from_millis(10);
-/// While more than this many low-priority bytes wait to be sent, no more of a service's log is added.
+/// While more than this many low-priority bytes wait to be sent, no further part of a service's log is added.
 const LOG_BACKLOG_BYTES: usize = 128 << 10;
 
 /// An agent's settings.
@@ -100,11 +101,12 @@ pub fn serve(
         if state == StreamState::Closed {
             return Ok(AgentEnd::Closed);
         }
-        // Checked only now: if this process was stopped or had no CPU, a message that renews the lease may be waiting.
+        // Checked only after reading: if this process was stopped or had no CPU, a message that renews the lease may
+        // be waiting.
         if now >= session.deadline() {
             let what = format!("no message within {:?}", config.lease);
             let kind = FailureKind::LeaseOver;
-            // The controller is probably gone; if not, this gives it the reason.
+            // The controller is probably gone; if it isn't, this tells it the reason.
             let _ = stream.send(&FromHost::Failed { kind, what });
             return Ok(AgentEnd::LeaseOver);
         }
@@ -112,7 +114,7 @@ pub fn serve(
     }
 }
 
-/// The state of an agent, except for that of the protocol.
+/// The agent's state apart from the protocol's.
 struct AgentWork {
     clock: Clock,
     name: ClockName,
@@ -135,7 +137,7 @@ struct AgentWork {
 }
 
 impl Drop for AgentWork {
-    /// Faults and roles end in parallel, so that one that hangs doesn't delay the others.
+    /// Ends faults and roles in parallel, so that a hanging one doesn't delay the rest.
     fn drop(&mut self) {
         let faults = std::mem::take(&mut self.faults)
             .into_values()
@@ -242,7 +244,7 @@ impl AgentWork {
             }
             AgentAction::Release => {
                 self.tell(AgentOrder::Release);
-                // If there is no run, its thread could not be started, or it panicked.
+                // If there is no run, its thread could not be started or panicked.
                 self.released = self.run.is_none();
                 Ok(())
             }
@@ -289,7 +291,7 @@ impl AgentWork {
         }
     }
 
-    /// Whether anything may produce news at any time.
+    /// Whether news may arise at any time.
     fn is_at_work(&self) -> bool {
         self.run.is_some()
             || self.counting.is_some()
@@ -399,7 +401,7 @@ impl AgentWork {
                     role: *number,
                     news,
                 };
-                // The role's last message goes behind its log, as nothing may follow it.
+                // The role's last message follows its log, because nothing may come after it.
                 if is_last {
                     stream.send_later(&message)?
                 } else {
@@ -435,14 +437,14 @@ impl AgentWork {
             return Ok(false);
         };
         let mut gone = false;
-        // Checked first, so that the last news is forwarded below.
+        // Checked before reading, so that the last news is forwarded below.
         let is_over = run.is_over();
         for news in run.news() {
             gone |= news == FromHost::Released;
             stream.send(&news)?;
         }
         if is_over && !gone {
-            // The controller gives up on this host, with this as the reason.
+            // The controller gives up on this host and reports this as the reason.
             let what = "the run's thread panicked; see the agent's standard error".to_string();
             stream.send(&FromHost::Failed {
                 kind: FailureKind::Broken,
@@ -484,7 +486,7 @@ impl AgentWork {
         }
     }
 
-    /// Without counters, there are no readings, and the controller reports that.
+    /// Without counters, there are no readings, and the controller reports that they are missing.
     fn count(
         &mut self,
         interfaces: Vec<String>,
@@ -549,7 +551,7 @@ impl AgentWork {
         Ok(())
     }
 
-    /// Converts a time on the clock named in our greeting to this machine's clock; refuses times on other clocks.
+    /// Converts a time on the clock named in our greeting to this machine's clock; rejects times on other clocks.
     fn own_time(
         &self,
         moment: &Moment,
@@ -559,7 +561,7 @@ impl AgentWork {
             return Ok(Some(moved(moment.at, self.shift_ns.saturating_neg())));
         }
         let what = format!(
-            "a time of clock '{}' instead of '{}'",
+            "a time on clock '{}' instead of '{}'",
             plain(&moment.clock.0),
             self.name.0
         );
@@ -591,7 +593,7 @@ mod tests {
         }
     }
 
-    /// Roles that hang are abandoned together: one after another would take three seconds each.
+    /// Hanging roles are abandoned together: one after another, they would take three seconds each.
     #[test]
     fn roles_that_hang_are_abandoned_together() {
         const ROLES: u32 = 40;
@@ -616,7 +618,7 @@ mod tests {
             let order = RoleOrder::Start(Box::new(wish));
             controller.send(&ToHost::Role { role, order }).unwrap();
         }
-        // Their threads end with the test's process.
+        // The role threads end with the test's process.
         let config = config(Duration::from_secs(600), |_| {
             STARTED.fetch_add(1, Ordering::Relaxed);
             loop {
@@ -628,13 +630,16 @@ mod tests {
         while STARTED.load(Ordering::Relaxed) < ROLES {
             assert!(
                 !serving.is_finished(),
-                "it serves until its controller has gone"
+                "the agent serves until its controller has gone"
             );
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(controller);
         let begin = Instant::now();
-        assert!(serving.join().unwrap(), "it ends with its controller");
+        assert!(
+            serving.join().unwrap(),
+            "the agent ends with its controller"
+        );
         let took = begin.elapsed();
         assert!(
             took < Duration::from_secs(60),
@@ -656,7 +661,7 @@ mod tests {
             })
             .unwrap();
         controller.send(&ToHost::AskClock { round: 1 }).unwrap();
-        // Has expired at the first check.
+        // The lease has expired at the first check.
         let config = config(Duration::from_nanos(1), |_| {
             Err(crate::NotServed("nothing is served here".into()))
         });

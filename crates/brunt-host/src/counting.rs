@@ -1,7 +1,8 @@
 //! Reads the byte counters of an agent's interfaces for its controller, on a separate thread. The readings stay here until
 //! the controller asks for them, so that they cause no traffic while it measures.
 //!
-//! The rule: their number is bounded for runs of any length ([`ReadingLog`]), and the last two follow the order to end.
+//! The rule: the number of readings is bounded for runs of any length ([`ReadingLog`]), and two more are taken after
+//! the order to finish.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -27,7 +28,7 @@ enum CountOrder {
     Finish,
 }
 
-/// Interfaces that are being read. Dropping this ends it.
+/// Interfaces that are being read. Dropping this ends the readings.
 pub(crate) struct InterfaceCounting {
     orders: Sender<CountOrder>,
     counted: Receiver<FromHost>,
@@ -65,7 +66,7 @@ impl InterfaceCounting {
         let _ = self.orders.send(CountOrder::From(first));
     }
 
-    /// Ends the readings; [`InterfaceCounting::counted`] returns them soon.
+    /// Ends the readings; [`InterfaceCounting::counted`] returns them soon after.
     pub fn finish(&self) {
         let _ = self.orders.send(CountOrder::Finish);
     }
@@ -81,7 +82,7 @@ struct Counting {
     reader: InterfaceReader,
     clock: Clock,
     log: ReadingLog<InterfaceBytes>,
-    /// One reading is due at this time, in addition to the periodic ones.
+    /// The time of one additional reading, besides the periodic ones.
     first: Nanos,
 }
 
@@ -96,7 +97,7 @@ impl Counting {
         }
     }
 
-    /// All readings, once they are finished; none if the receiver is gone.
+    /// Returns all readings once they are finished; none if the receiver is gone.
     fn work(mut self, orders: &Receiver<CountOrder>) -> Vec<(Nanos, InterfaceBytes)> {
         self.read();
         loop {
@@ -135,7 +136,7 @@ impl Counting {
 mod tests {
     use super::*;
 
-    /// Starting again keeps one reading from before, and two readings follow the end.
+    /// Starting again keeps one earlier reading, and two readings follow the order to finish.
     #[test]
     fn readings_begin_and_end_as_ordered() {
         let counting = InterfaceCounting::start(vec!["lo".into(), "none".into()], 0).unwrap();

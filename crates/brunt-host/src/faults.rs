@@ -1,7 +1,7 @@
 //! Faults that an agent injects for its controller, each on a separate thread, because injecting one may take seconds.
 //!
-//! The rule: a fault lasts until its controller removes it or the connection ends, whichever comes first; a fault that
-//! would outlive this program has a guard (`brunt_lab::faults`).
+//! The rule: a fault lasts until its controller removes it or the connection ends, whichever comes first; a fault
+//! that would otherwise outlive this program has a guard (`brunt_lab::faults`).
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(crate) struct AgentFault {
     remove: Sender<()>,
     news: Receiver<FromHost>,
     number: u32,
-    /// Whether it has been reported as in effect.
+    /// Whether the fault has been reported as in effect.
     shown: bool,
     thread: AgentThread,
 }
@@ -49,19 +49,19 @@ enum BreakError {
     PathNotAllowed(#[from] OpenError),
     #[error(transparent)]
     Process(#[from] ProcessError),
-    #[error("a share of {0}; use 0.01 to 1")]
+    #[error("invalid share {0}; use 0.01 to 1")]
     Share(f64),
-    #[error("core {0} is not available to this agent, only {1:?}")]
+    #[error("core {0} is not available to this agent; available: {1:?}")]
     Core(usize, Vec<usize>),
-    #[error("the amount of memory is 0")]
+    #[error("the amount of memory must not be 0")]
     NoMemory,
     #[error("'{0}' is not a valid interface name")]
     Interface(String),
     #[error("'{0}' depends on the agent's working directory; write an absolute path")]
     Relative(String),
     #[error(
-        "a probe of {requests} requests of {payload_bytes} bytes, {interval_us} us apart; use 1 to {} requests of {} to \
-         {} bytes, at most {} us apart",
+        "invalid probe of {requests} requests of {payload_bytes} bytes, {interval_us} us apart; use 1 \
+         to {} requests of {} to {} bytes, at most {} us apart",
         REQUESTS_MAX,
         PAYLOAD_BYTES.start(),
         PAYLOAD_BYTES.end(),
@@ -102,7 +102,7 @@ pub(crate) fn failure(error: &FaultError) -> HostFaultFailure {
 }
 
 impl AgentFault {
-    /// Starts injecting the fault; `shift_ns` is added to times of this host's clock.
+    /// Starts injecting the fault; `shift_ns` is added to times on this host's clock.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -114,7 +114,7 @@ impl AgentFault {
         shift_ns: i64,
     ) -> std::io::Result<AgentFault> {
         let (remove, removal) = channel();
-        // At most two messages: in effect, and gone.
+        // At most two messages: that the fault is in effect, and that it is gone.
         let (sender, news) = sync_channel(2);
         let (allow, bridge) = (Arc::clone(allow), bridge.clone());
         let work = move || {
@@ -139,7 +139,7 @@ impl AgentFault {
                 Err(error) => return drop(sender.send(failed(error))),
             };
             if removal.recv().is_err() {
-                // Nothing is listening for the result.
+                // The result has no receiver any more.
                 return;
             }
             let news = match fault.remove(&Clock::Monotonic) {
@@ -163,7 +163,7 @@ impl AgentFault {
         })
     }
 
-    /// Returns the fault's thread, which is asked to remove the fault without reporting it.
+    /// Returns the fault's thread, which thereby removes the fault without reporting it.
     pub fn into_thread(self) -> AgentThread {
         self.thread
     }
@@ -176,7 +176,7 @@ impl AgentFault {
     /// The news since the last call, and whether it includes the last message. If the thread ended without a last
     /// message, it panicked, and an error takes the message's place.
     pub fn news(&mut self) -> (Vec<FromHost>, bool) {
-        // Checked first, so that the thread's last message is taken below.
+        // Checked before receiving, so that the thread's last message is received below.
         let is_over = self.thread.is_over();
         let mut news: Vec<FromHost> = self.news.try_iter().collect();
         let is_proof = |one: &FromHost| matches!(one, FromHost::FaultPut { .. });
@@ -204,7 +204,7 @@ fn panicked(fault: u32, shown: bool) -> FromHost {
 
 /// The message for a fault whose thread could not be started.
 pub(crate) fn no_thread(fault: u32, error: &std::io::Error) -> FromHost {
-    let what = format!("cannot start a thread for it: {error}");
+    let what = format!("cannot start a thread for the fault: {error}");
     FromHost::FaultFailed {
         fault,
         kind: HostFaultFailure::Refused,
@@ -298,7 +298,7 @@ fn make(
     })
 }
 
-/// Checks the share of CPU time, and returns the cores to occupy: these, or all if there are none.
+/// Checks the share of CPU time, and returns the cores to occupy: `cores`, or all cores if it is empty.
 fn check_cores(share: f64, cores: &[usize]) -> Result<Vec<usize>, BreakError> {
     if !(0.01..=1.0).contains(&share) {
         return Err(BreakError::Share(share));
@@ -314,7 +314,7 @@ fn check_cores(share: f64, cores: &[usize]) -> Result<Vec<usize>, BreakError> {
     })
 }
 
-/// Checks that a probe ends, and that its packets fit into Ethernet.
+/// Checks that a probe is finite, and that its packets fit into Ethernet frames.
 fn check_probe(requests: u32, payload_bytes: u32, interval_us: u64) -> Result<(), BreakError> {
     let is_fit = (1..=REQUESTS_MAX).contains(&requests)
         && PAYLOAD_BYTES.contains(&payload_bytes)
@@ -353,7 +353,7 @@ fn read_settings(settings: &serde_json::Value) -> Result<Settings, BreakError> {
     Ok(settings)
 }
 
-/// Finds a process, and checks its name against the allow list even if it was requested by PID.
+/// Finds a process, and checks its name against the allow list even if the process was requested by PID.
 fn find(
     fault: &'static str,
     wanted: &HostProcess,
@@ -398,7 +398,7 @@ mod tests {
         fault.news.recv().unwrap()
     }
 
-    /// Injected, verified, removed and verified again, with times on a clock that is 1000 s ahead.
+    /// A fault is injected, verified, removed and verified again, with times on a clock that is 1000 s ahead.
     #[test]
     fn a_fault_is_injected_and_removed_with_proofs() {
         let child = Sleeper(Command::new("sleep").arg("60").spawn().unwrap());
@@ -620,7 +620,7 @@ mod tests {
             Refused,
             "unknown interface nosuch0",
         );
-        assert!(!kept.exists(), "a capture of nothing is of no use");
+        assert!(!kept.exists(), "no empty capture is left");
         std::fs::write(&kept, "precious").unwrap();
         check(
             bridge(Some(at)),
@@ -654,7 +654,12 @@ mod tests {
             payload_bytes: 32,
         };
         check(of_six, &["fault:probe"], Refused, "use an IPv4 address");
-        check(probe(0, 32), &["fault:probe"], Refused, "a probe of 0");
+        check(
+            probe(0, 32),
+            &["fault:probe"],
+            Refused,
+            "invalid probe of 0",
+        );
         check(probe(1, 7), &["fault:probe"], Refused, "8 to 1400 bytes");
         assert!(child.0.id() == pid && std::path::Path::new(&format!("/proc/{pid}")).exists());
     }

@@ -1,4 +1,4 @@
-//! Why a host cannot be used, or no longer can.
+//! Why a host cannot be used, or can no longer be used.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::clock::ClockError;
 use crate::session::SessionError;
 use crate::stream::StreamError;
 
-/// Why a host cannot be used, or no longer can.
+/// Why a host cannot be used, or can no longer be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// A local system call failed.
@@ -30,7 +30,7 @@ pub enum HostError {
     /// The host belongs to a lab that isn't running.
     #[error("host '{0}' belongs to the lab, and no lab is running")]
     NoLab(String),
-    /// Other machines are reached outside the lab, which needs root.
+    /// Other machines are reached from outside the lab, and leaving the lab needs root.
     #[error(
         "cannot leave the lab to reach another machine: {0}; run the experiment as root, or remove the hosts that aren't in \
          its lab"
@@ -72,7 +72,7 @@ pub enum HostError {
          path with --far-program"
     )]
     Machine {
-        /// The output of its `uname -m`.
+        /// The output of the remote machine's `uname -m`.
         theirs: String,
         /// The architecture of this program.
         ours: &'static str,
@@ -89,13 +89,13 @@ pub enum HostError {
          install brunt there and give its path with --far-program"
     )]
     Slow(Duration),
-    /// The host stopped accepting data of the copy.
+    /// The host stopped accepting the copy's data.
     #[error(
         "the host accepted no data of this program's copy for {0:?}; check whether the host or \
          its disk hangs"
     )]
     Stalled(Duration),
-    /// The connection was made by ssh, and the agent said nothing.
+    /// The connection uses ssh, and the agent said nothing.
     #[error(
         "the agent didn't start within {0:?}; check whether 'ssh HOST true' returns at once \
          (login scripts may be waiting for something), or raise --connect-timeout"
@@ -107,9 +107,9 @@ pub enum HostError {
     /// The agent or ssh ended.
     #[error("the agent's connection ended{}", ended(.status, .lines))]
     Ended {
-        /// The exit status of the process that connects to it, if it ended.
+        /// The exit status of the process that connects to the agent, if that ended.
         status: Option<std::process::ExitStatus>,
-        /// Its last lines of output.
+        /// The last lines of output.
         lines: Vec<String>,
     },
     /// The agent could not carry out a request.

@@ -1,7 +1,7 @@
 //! The identity of a controller or an agent: a certificate, its key, and the authority that both sides trust, in a
-//! single file. [`Authority`] creates them.
+//! single file. [`Authority`] creates these files.
 //!
-//! The rule: a key's file is readable only by its owner, and nothing is ever overwritten.
+//! The rule: a key file is readable only by its owner, and nothing is ever overwritten.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -33,9 +33,9 @@ pub enum IdentityError {
         /// The cause.
         source: io::Error,
     },
-    /// Others may read the key.
-    #[error("{}: other users can read it (mode {mode:03o}); run chmod 600, or create a new one if \
-        they may have read it", path.display())]
+    /// Users other than the owner may read the key.
+    #[error("{}: other users can read it (mode {mode:03o}); run chmod 600, or create a new identity \
+     if they may have read this one", path.display())]
     Open {
         /// The file.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum IdentityError {
         /// What is missing.
         what: &'static str,
     },
-    /// Its parts don't match.
+    /// The file's parts don't match.
     #[error("{}: unusable: {source}", path.display())]
     Unusable {
         /// The file.
@@ -61,7 +61,7 @@ pub enum IdentityError {
     /// A certificate could not be created.
     #[error("{}: cannot create a certificate: {source}", path.display())]
     Make {
-        /// The file that it was meant for.
+        /// The file that the certificate was meant for.
         path: PathBuf,
         /// The cause.
         source: rcgen::Error,
@@ -84,7 +84,7 @@ impl Identity {
     /// Reads a file created by `brunt agent init`.
     ///
     /// # Errors
-    /// It cannot be read, others may read it, or its content is wrong.
+    /// The file cannot be read, other users may read it, or its content is wrong.
     pub fn read(path: &Path) -> Result<Identity, IdentityError> {
         let text = read_private(path)?;
         let wrong = |what| IdentityError::Content {
@@ -193,7 +193,7 @@ impl Authority {
     /// Creates the controller's identity unless it exists; returns the path of its file.
     ///
     /// # Errors
-    /// It cannot be created or written.
+    /// The identity cannot be created or written.
     pub fn controller(&self) -> Result<PathBuf, IdentityError> {
         let path = self.folder.join(CONTROLLER);
         if !path.exists() {
@@ -211,7 +211,7 @@ impl Authority {
     /// Creates an agent's identity unless it exists; returns the path of its file.
     ///
     /// # Errors
-    /// It cannot be created or written, or this is not a host name.
+    /// The identity cannot be created or written, or this is not a host name.
     pub fn agent(&self, host: &str) -> Result<PathBuf, IdentityError> {
         let plain = |one: char| one.is_ascii_alphanumeric() || ".-:".contains(one);
         if host.is_empty() || host.starts_with(['.', '-']) || !host.chars().all(plain) {
@@ -239,8 +239,7 @@ impl Authority {
         let mut params = params.map_err(make)?;
         params.distinguished_name = common_name(name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // Agents don't accept an agent's certificate from a peer, and a controller's certificate is not valid for an
-        // agent.
+        // Agents reject the certificate of another agent, and a controller's certificate is not valid for an agent.
         params.extended_key_usages = vec![purpose];
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate().map_err(make)?;
@@ -258,7 +257,7 @@ fn common_name(name: &str) -> DistinguishedName {
     names
 }
 
-/// The same for every authority: they differ only in their keys.
+/// These parameters are the same for every authority: authorities differ only in their keys.
 fn authority_params() -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name = common_name("Brunt authority");
@@ -267,10 +266,10 @@ fn authority_params() -> Result<CertificateParams, rcgen::Error> {
     Ok(params)
 }
 
-/// Reads a file that holds a secret, up to 64 KiB.
+/// Reads a file that contains a secret, up to 64 KiB.
 ///
 /// # Errors
-/// It cannot be read, or users other than its owner may read it.
+/// The file cannot be read, or users other than its owner may read it.
 pub fn read_private(path: &Path) -> Result<Vec<u8>, IdentityError> {
     let io = |source| IdentityError::Io {
         path: path.to_path_buf(),

@@ -1,7 +1,7 @@
 //! The journals of a run's workers, as an agent sends them to its controller after the run. Used by
 //! [`crate::run_thread`].
 //!
-//! The rule: they are sent in the order of workers, each from its start up to the announced length.
+//! The rule: journals are sent in the order of workers, each from its start up to the announced length.
 
 use std::io;
 
@@ -15,7 +15,7 @@ pub(crate) struct StoredJournals {
     /// The workers' numbers, counted across all hosts.
     workers: Vec<u32>,
     lengths: Vec<u64>,
-    /// The worker whose journal is being read, counted from this host's first, and the offset.
+    /// The worker whose journal is being read, counted from this host's first worker, and the offset.
     at: (usize, u64),
 }
 
@@ -39,10 +39,10 @@ impl StoredJournals {
         &self.lengths
     }
 
-    /// The next part and its worker, counted from this host's first; `None` once everything has been taken.
+    /// The next part and its worker, counted from this host's first worker; `None` once everything has been read.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The journal cannot be read.
     pub fn take(&mut self) -> io::Result<Option<(u32, Vec<u8>)>> {
         let (index, offset) = self.at;
         let Some(length) = self.lengths.get(index) else {
@@ -61,7 +61,7 @@ impl StoredJournals {
         Ok(Some((index as u32, bytes)))
     }
 
-    /// Whether everything has been taken.
+    /// Whether everything has been read.
     pub fn is_over(&self) -> bool {
         self.at.0 == self.lengths.len()
     }

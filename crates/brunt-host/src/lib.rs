@@ -1,17 +1,18 @@
-//! Agents: this program on another host, working for an experiment or a command here.
+//! Agents: this program on another host, working for an experiment or command on this machine.
 //!
-//! The side that sends requests is the controller. It reaches an agent through a [`HostAddress`] (ssh's standard
-//! streams, an [`AgentListener`]'s port with TLS, or the standard streams of an agent that it starts for a host of its
-//! lab) and represents it as a [`RemoteHost`]; the agent answers with [`serve`]. The protocol rules of both sides are
-//! structs without I/O, [`AgentSession`] and [`HostSession`], which a test or a fuzzer feeds message by message; below
-//! them, a [`MessageStream`] carries frames of `brunt_protocol`. [`ClockTrack`] puts several clocks on one timeline.
+//! The side that sends requests is the controller. The controller reaches an agent through a [`HostAddress`] (ssh's
+//! standard streams, an [`AgentListener`]'s port with TLS, or the standard streams of an agent that it starts for a
+//! host in its lab) and represents the agent's host as a [`RemoteHost`]; the agent answers with [`serve`]. The
+//! protocol rules of both sides are structs without I/O, [`AgentSession`] and [`HostSession`], which a test or a
+//! fuzzer feeds message by message; below them, a [`MessageStream`] carries frames of `brunt_protocol`.
+//! [`ClockTrack`] puts several clocks on one timeline.
 //!
-//! Load runs on other hosts through the interface of all loads: a [`HostLoad`] is a `brunt_load::Load` whose workers
-//! are elsewhere. A [`Fleet`] holds the hosts of an experiment; on each, the agent opens what its [`AllowList`] allows,
-//! and runs the load in its own process.
+//! Loads run on other hosts through the same interface as all loads: a [`HostLoad`] is a `brunt_load::Load` whose
+//! workers are elsewhere. A [`Fleet`] holds the hosts of an experiment; on each, the agent opens what its
+//! [`AllowList`] allows, and runs the load in its own process.
 //!
 //! The rule: an agent that receives nothing for the duration of its lease ends all its work, so nothing is left on a
-//! host, whatever happens to its controller.
+//! host, whatever happens to the controller.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -1,7 +1,7 @@
 //! Keeps the last lines of a process's standard error, for error messages.
 //!
-//! The rule: all of it is read, so that the process never blocks on us; only a little of it is kept, without control
-//! characters that would affect a terminal.
+//! The rule: all output is read, so that the process never blocks on us; only the last lines are kept, without
+//! control characters that would affect a terminal.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, Read};

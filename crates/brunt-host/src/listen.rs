@@ -1,7 +1,8 @@
 //! Agents that wait for their controller on a port, with TLS. Each connection has a thread.
 //!
-//! The rule: an unauthenticated peer costs a thread for [`HELLO_TIME`] and some kilobytes, learns the public part of a
-//! certificate, and cannot keep controllers out: when too many connections are waiting, the oldest is closed.
+//! The rule: an unauthenticated peer costs a thread for at most [`HELLO_TIME`] and some kilobytes, learns only the
+//! public part of a certificate, and cannot keep controllers out: when too many connections are waiting, the oldest
+//! is closed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +16,7 @@ use crate::connection::{AgentConfig, serve};
 use crate::stream::{MessageStream, StreamError};
 use crate::tls::AgentTls;
 
-/// Maximum number of connections with controllers; further ones are closed immediately.
+/// Maximum number of connections with controllers; any further connection is closed immediately.
 const CONNECTIONS_MAX: usize = 64;
 /// Maximum number of unauthenticated connections; one more closes the oldest.
 const WAITING_MAX: usize = 256;
@@ -24,7 +25,7 @@ const HELLO_TIME: Duration = Duration::from_secs(5);
 /// How often the listener checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Counts of a listening agent.
+/// A listening agent's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenStats {
     /// Connections with controllers.
@@ -35,7 +36,7 @@ pub struct ListenStats {
     pub refused: u64,
 }
 
-/// Unauthenticated connections by number, so that the oldest comes first.
+/// Unauthenticated connections by number, so the oldest comes first.
 #[derive(Default)]
 struct Waiting(Mutex<BTreeMap<u64, TcpStream>>);
 
@@ -52,7 +53,7 @@ impl Waiting {
             .flatten();
         all.insert(number, socket);
         if let Some((_, socket)) = &oldest {
-            // Its thread sees the end of the stream, and ends.
+            // The connection's thread sees the end of the stream, and ends.
             let _ = socket.shutdown(Shutdown::Both);
         }
         oldest.is_some()
@@ -76,7 +77,7 @@ impl AgentListener {
     /// Binds the port; 0 picks a free one.
     ///
     /// # Errors
-    /// The port is in use, or the address is not this machine's.
+    /// The port is in use, or the address doesn't belong to this machine.
     pub fn bind(
         address: SocketAddr,
         tls: AgentTls,
@@ -93,7 +94,7 @@ impl AgentListener {
         })
     }
 
-    /// The address that it listens on.
+    /// The address that the agent listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -174,7 +175,8 @@ impl AgentListener {
     }
 }
 
-/// A connection's entry, first among those waiting and then among those with controllers. Dropping this removes it.
+/// A connection's entry, first among the unauthenticated connections and then among those with controllers. Dropping
+/// this removes it.
 struct Place<'a> {
     number: u64,
     waiting: &'a Waiting,
@@ -187,7 +189,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Counts as a connection with a controller until dropped.
+/// Counts the connection as one with a controller until dropped.
 struct Conversation<'a>(&'a AtomicUsize);
 
 impl Drop for Conversation<'_> {

@@ -1,8 +1,9 @@
-//! Measures the path from this host to another one with ICMP echo requests (RFC 792): round trip, loss and rate. The
-//! controller asks for it before a run, to prove the delay, loss or rate that it has set between two hosts; the other
-//! host needs no agent, because its kernel replies.
+//! Measures the path from this host to another host with ICMP echo requests (RFC 792): round trip, loss and rate. The
+//! controller asks for this before a run, to prove the delay, loss or rate that it has set between two hosts; the
+//! other host needs no agent, because its kernel replies.
 //!
-//! The rule: a figure comes from replies to this probe's own requests only. If there are too few, there is no figure.
+//! The rule: a figure comes only from replies to this probe's own requests. If there are too few replies, there is no
+//! figure.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -21,7 +22,7 @@ use rustix::net::{
 
 /// Maximum requests of a probe.
 pub(crate) const REQUESTS_MAX: u32 = 20_000;
-/// Limits of the data in a request: room for the token, and a packet that fits the MTU of Ethernet.
+/// Limits for the data in a request: room for the token, and a packet that fits Ethernet's MTU.
 pub(crate) const PAYLOAD_BYTES: std::ops::RangeInclusive<u32> = 8..=1400;
 /// Maximum time between two requests.
 pub(crate) const INTERVAL_US_MAX: u64 = 1_000_000;
@@ -36,7 +37,8 @@ const ECHO_REQUEST: u8 = 8;
 const IP_HEADER_BYTES_MAX: usize = 60;
 /// Bytes on the wire in addition to ICMP: IPv4 header 20, Ethernet header 14, checksum 4, preamble 8, gap 12.
 const WIRE_OVERHEAD_BYTES: usize = 20 + 14 + 4 + 8 + 12;
-/// How long to wait for replies after the last request: at least this, or four times the longest round trip so far.
+/// Minimum time to wait for replies after the last request; it is extended to four times the longest round trip so
+/// far.
 const REST_MIN: Duration = Duration::from_secs(1);
 /// How long to wait for the very first reply.
 const FIRST_REPLY_MAX: Duration = Duration::from_secs(5);
@@ -90,7 +92,7 @@ impl Fault for PathProbe {
         Ok(Proof {
             at,
             seen: at,
-            what: "nothing of it is left".to_string(),
+            what: "the probe leaves nothing behind".to_string(),
             value: None,
         })
     }
@@ -153,13 +155,13 @@ impl PathProbe {
     }
 }
 
-/// The time until then, if it lies in the future.
+/// The time until then, or zero if it has passed.
 fn until(clock: &Clock, then: Nanos) -> Option<Duration> {
     let now = clock.now();
     (then > now).then(|| then.since(now))
 }
 
-/// A socket for echo requests to this host: one that needs no privileges if the kernel permits it, otherwise a raw one.
+/// A socket for echo requests to this host: unprivileged if the kernel permits it, otherwise raw.
 fn open(address: Ipv4Addr) -> io::Result<OwnedFd> {
     let of_type = |kind| {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -213,7 +215,7 @@ fn collect(
                 }
             }
             Err(Errno::AGAIN) => return Ok(()),
-            // A router's answer, such as "unreachable"; the request counts as lost.
+            // A router replied, for example with "unreachable"; the request counts as lost.
             Err(Errno::INTR | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::CONNREFUSED) => {}
             Err(error) => return Err(error.into()),
         }
@@ -224,7 +226,7 @@ fn collect(
 fn request(sequence: u16, token: [u8; TOKEN_BYTES], payload_bytes: usize) -> Vec<u8> {
     let mut packet = vec![0; HEADER_BYTES + payload_bytes.max(TOKEN_BYTES)];
     packet[0] = ECHO_REQUEST;
-    // The identifier, which the kernel replaces on a socket without privileges.
+    // The identifier, which the kernel replaces on an unprivileged socket.
     packet[4..6].copy_from_slice(&token[6..8]);
     packet[6..8].copy_from_slice(&sequence.to_be_bytes());
     packet[HEADER_BYTES..HEADER_BYTES + TOKEN_BYTES].copy_from_slice(&token);
@@ -233,11 +235,11 @@ fn request(sequence: u16, token: [u8; TOKEN_BYTES], payload_bytes: usize) -> Vec
     packet
 }
 
-/// The sequence number, if this is a reply to a request with this token. A raw socket delivers packets with their IPv4
-/// header, the other kind without it.
+/// The sequence number, if this is a reply to a request with this token. A raw socket delivers packets with their
+/// IPv4 header, an unprivileged one without it.
 fn reply(packet: &[u8], token: [u8; TOKEN_BYTES]) -> Option<u16> {
     let icmp = match packet.first()? >> 4 {
-        // Version 4. An echo reply starts with a zero.
+        // Version 4. An echo reply has type 0.
         4 => packet.get(usize::from(packet[0] & 0x0f) * 4..)?,
         _ => packet,
     };
@@ -252,7 +254,7 @@ fn checksum(bytes: &[u8]) -> u16 {
         let low = pair.get(1).copied().unwrap_or(0);
         u32::from(u16::from_be_bytes([pair[0], low]))
     });
-    // At most 704 words of 16 bits: the sum fits.
+    // At most 704 16-bit words, so the sum fits.
     let mut sum: u32 = words.sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -288,18 +290,18 @@ impl EchoLog {
         self.round_trips().max()
     }
 
-    /// The figure; `None` if replies are too few for it.
+    /// The figure; `None` if there are too few replies.
     fn figure(&self, figure: PathFigure, payload_bytes: usize) -> Option<f64> {
         match figure {
             PathFigure::RoundTrip => self.round_trips().min().map(|time| time.as_secs_f64()),
-            // Without any reply, the host is unreachable or doesn't answer: that is not a loss of packets.
+            // Without any reply, the host is unreachable or doesn't answer, which is not packet loss.
             PathFigure::Loss if self.replies() == 0 => None,
             PathFigure::Loss => Some(1.0 - self.replies() as f64 / self.sent.len() as f64),
             PathFigure::Rate => self.rate(payload_bytes),
         }
     }
 
-    /// The first reply starts the clock; all others arrived after it.
+    /// The first reply starts the clock; the rate counts the replies after it.
     fn rate(&self, payload_bytes: usize) -> Option<f64> {
         let arrived = || self.received.iter().flatten();
         let (first, last) = (arrived().min()?, arrived().max()?);
@@ -327,7 +329,7 @@ mod tests {
         for payload in [8, 9, 32, 1399, 1400] {
             assert_eq!(checksum(&request(7, TOKEN, payload)), 0, "{payload}");
         }
-        // RFC 1071, section 3: 0001 f203 f4f5 f6f7 add up to ddf2.
+        // Example from RFC 1071, section 3: 0001 f203 f4f5 f6f7 add up to ddf2.
         let example = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(checksum(&example), !0xddf2);
     }

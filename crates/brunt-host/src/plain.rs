@@ -8,12 +8,12 @@ use brunt_protocol::Proof;
 use brunt_result::choice::{EngineChoice, EngineTrial, PageCache, RingChoice, RingMode, RingTrial};
 use brunt_result::event::Sample;
 
-/// Maximum length of a text from an agent that is forwarded.
+/// Maximum length of an agent's text that is forwarded.
 pub(crate) const TEXT_CHARS_MAX: usize = 500;
 /// Maximum number of texts in a list that are forwarded.
 const TEXTS_MAX: usize = 300;
 
-/// Whether these figures of a page cache can be true.
+/// Whether these page cache figures are possible.
 pub(crate) fn is_possible(cache: &PageCache) -> bool {
     cache
         .read_share
@@ -21,12 +21,12 @@ pub(crate) fn is_possible(cache: &PageCache) -> bool {
         && (0.0..1e9).contains(&cache.flush_s)
 }
 
-/// Drops rates that no host can reach.
+/// Rates that no host can reach are dropped.
 fn plain_rate(rate: Option<f64>) -> Option<f64> {
     rate.filter(|rate| (0.0..1e12).contains(rate))
 }
 
-/// An engine choice with displayable texts, and with rates that can be added.
+/// An engine choice with displayable texts, and with rates small enough to be added.
 pub(crate) fn plain_engine(choice: EngineChoice) -> EngineChoice {
     let trial = |trial: EngineTrial| EngineTrial {
         requests_per_second: plain_rate(trial.requests_per_second),
@@ -41,7 +41,7 @@ pub(crate) fn plain_engine(choice: EngineChoice) -> EngineChoice {
     }
 }
 
-/// The same for a ring choice.
+/// A ring choice with displayable texts, and with rates small enough to be added.
 pub(crate) fn plain_ring(ring: RingChoice) -> RingChoice {
     let trial = |trial: RingTrial| RingTrial {
         requests_per_second: plain_rate(trial.requests_per_second),
@@ -82,7 +82,7 @@ pub(crate) fn plain(text: &str) -> String {
         .collect()
 }
 
-/// Whether its names can be displayed.
+/// Whether the names can be displayed.
 pub(crate) fn has_plain_names(sample: &Sample) -> bool {
     let plain = |name: &str| !name.chars().any(char::is_control);
     let mut values = sample.values.iter();

@@ -26,7 +26,7 @@ use crate::stream::{MessageStream, StreamError, StreamState, is_gone};
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// How often an agent's lease is renewed while waiting for its reply.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
-/// An overdue reply may be queued behind other messages; this is how long reading those may take.
+/// How long reading may take if an overdue reply is queued behind other messages.
 const OVERDUE_MAX: Duration = Duration::from_millis(250);
 
 /// A host with a connected agent.
@@ -35,7 +35,7 @@ pub struct RemoteHost {
     name: String,
     program: String,
     session: HostSession,
-    // Dropped before the process: closing the stream makes the agent end, which dropping the process waits for.
+    // Dropped before the process: closing the stream ends the agent, and dropping the process waits for that.
     stream: MessageStream,
     process: Option<AgentProcess>,
     clock: Clock,
@@ -52,12 +52,13 @@ impl RemoteHost {
     /// Connects to the host and waits for its agent's greeting.
     ///
     /// # Errors
-    /// It cannot be reached, or its agent's version differs.
+    /// The host cannot be reached, or its agent's version differs.
     pub fn connect(
         address: &HostAddress,
         options: &ConnectOptions,
     ) -> Result<RemoteHost, HostError> {
-        // For the connection, the authentication and the greeting together; copying the program has a separate limit.
+        // Covers the connection, the authentication and the greeting together; copying the program has a separate
+        // limit.
         let until = Instant::now() + options.answer_max;
         let (process, stream) = connect::open(address, options, until)?;
         let is_here = matches!(address, HostAddress::Local | HostAddress::Lab { .. });
@@ -105,7 +106,7 @@ impl RemoteHost {
         &self.program
     }
 
-    /// The agent's PID, if it was started on this machine, directly or for a host of its lab.
+    /// The agent's PID, if it was started on this machine, directly or for a host in its lab.
     pub fn agent_here(&self) -> Option<u32> {
         self.agent_here
     }
@@ -168,7 +169,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Readings count from a time on the host's clock.
+    /// Makes readings count from a time on the host's clock.
     ///
     /// # Errors
     /// The connection failed.
@@ -327,7 +328,7 @@ impl RemoteHost {
         Ok(())
     }
 
-    /// The next news, waiting at most until `until`. Clock rounds are completed along the way.
+    /// Returns the next news, waiting until `until` at the latest. Clock rounds are completed along the way.
     ///
     /// # Errors
     /// The host is lost, or could not carry out a request.
@@ -338,8 +339,8 @@ impl RemoteHost {
             if self.is_overdue(now) {
                 return Err(HostError::Silent(self.silence_max));
             }
-            // A message that arrived while we were busy counts as received now. That is later than it was, which keeps
-            // all bounds valid.
+            // A message that arrived while we were busy counts as received now. The counted time is later than the
+            // real one, which keeps all bounds valid.
             if let Some(message) = self.stream.take()? {
                 return self.take_in(message, now).map(Some);
             }
@@ -356,7 +357,7 @@ impl RemoteHost {
             if let Some(message) = self.stream.take()? {
                 return self.take_in(message, now).map(Some);
             }
-            // Checked only now: if this process was stopped or suspended, the reply may already be waiting.
+            // Checked only after reading: if this process was stopped or suspended, the reply may already be waiting.
             if lost.is_some_and(|lost| lost <= now) {
                 return Err(HostError::Silent(self.silence_max));
             }
@@ -367,7 +368,7 @@ impl RemoteHost {
         }
     }
 
-    /// Whether a reply is missing although there was time for it, and for everything queued before it, to arrive.
+    /// Whether a reply is missing although there was enough time for it, and everything queued before it, to arrive.
     fn is_overdue(&mut self, now: Nanos) -> bool {
         let due = self
             .session
@@ -446,7 +447,7 @@ mod tests {
         (host, far)
     }
 
-    /// A reply that arrived in time counts, however late we read it; without a reply the host is lost.
+    /// A reply that arrived in time counts, no matter how late we read it; without a reply, the host is lost.
     #[test]
     fn a_reply_that_arrived_in_time_counts() {
         let (mut host, mut far) = host();
@@ -488,7 +489,7 @@ mod tests {
         assert_eq!(heard, [ToHost::AskClock { round: 1 }, ToHost::Renew]);
     }
 
-    /// A continuous stream of other messages doesn't make up for the reply.
+    /// A continuous stream of other messages doesn't replace a missing reply.
     #[test]
     fn other_messages_do_not_replace_a_reply() {
         let (mut host, mut far) = host();
@@ -514,7 +515,7 @@ mod tests {
         let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
         let (mut host, _far) = host();
         host.stream = MessageStream::new(from.0, to.1);
-        // A frame of 1 MiB, which arrives at one byte per millisecond.
+        // A 1 MiB frame that arrives at one byte per millisecond.
         rustix::io::write(&from.1, &(1u32 << 20).to_be_bytes()).unwrap();
         let dribble = std::thread::spawn(move || {
             while rustix::io::write(&from.1, b"x").is_ok() {
@@ -532,7 +533,7 @@ mod tests {
         dribble.join().unwrap();
     }
 
-    /// Its last messages are still read, although nothing can be sent to it any more.
+    /// A lost host's last messages are still read, although nothing can be sent to it any more.
     #[test]
     fn last_messages_of_a_lost_host_are_read() {
         let (mut host, mut far) = host();

@@ -1,8 +1,8 @@
 //! The process of a role (a target, a sink, or the keeper of a service): starts it, reads its output, sends it
-//! commands, and ends it. The experiment has one for each role that it starts itself, and an agent has one for each
-//! role that it starts for a controller.
+//! commands, and ends it. The experiment has one such process for each role that it starts itself, and an agent has
+//! one for each role that it starts for a controller.
 //!
-//! The rule: neither side ever waits forever for the other: all output is read, and bounded.
+//! The rule: neither side ever waits forever for the other: all output is read, and what is kept of it is bounded.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -25,25 +25,25 @@ use crate::lines::keep_lines;
 /// A role that doesn't listen within this time has failed. The limit is generous: allocating a large memory LUN takes a
 /// moment, and so does loading a program from a slow disk.
 pub(crate) const START_TIME: Duration = Duration::from_secs(60);
-/// How long a role may take to end after being asked to; then it is killed.
+/// How long a role may take to end after being asked to; after that, it is killed.
 pub(crate) const END_TIME: Duration = Duration::from_secs(5);
-/// Polling interval for that.
+/// Polling interval while waiting for the end.
 const END_POLL: Duration = Duration::from_millis(5);
 /// How often waiting for the first line checks for cancellation.
 pub(crate) const START_POLL: Duration = Duration::from_millis(20);
-/// Extra time for a keeper, which is ready, and ends, at most this much later than its service.
+/// Extra time for a keeper, which becomes ready and ends at most this long after its service.
 const KEEPER_TIME: Duration = Duration::from_secs(30);
-/// Maximum length of a line on its standard output that can be an answer.
+/// Maximum length of a line on the role's standard output that can be an answer.
 const ANSWER_BYTES_MAX: usize = 1 << 16;
 
 /// How a process plays a role.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleManner {
-    /// Whether the process only keeps others, which play the role ([`brunt_lab::service`]).
+    /// Whether the process is only a keeper of other processes, which play the role ([`brunt_lab::service`]).
     pub keeps: bool,
     /// If the process doesn't listen within this time, it has failed.
     pub start_time: Duration,
-    /// How long the process may take to end after being asked to; then it is killed.
+    /// How long the process may take to end after being asked to; after that, it is killed.
     pub end_time: Duration,
 }
 
@@ -75,7 +75,7 @@ pub type MakeRole = Box<dyn Fn(u16) -> io::Result<Command> + Send + Sync>;
 /// Why a role's process failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RoleFailure {
-    /// It could not be started or signalled.
+    /// The process could not be started or signalled.
     #[error("cannot {what}: {source}")]
     Os {
         /// The operation, such as "be started".
@@ -83,12 +83,12 @@ pub enum RoleFailure {
         /// The cause.
         source: io::Error,
     },
-    /// It ended before it listened, or didn't listen in time.
+    /// The process ended before it listened, or didn't listen in time.
     #[error("{what}{}", last_lines(.lines))]
     Start {
         /// What happened instead.
         what: String,
-        /// The last lines of its standard error.
+        /// The last lines of the role's standard error.
         lines: Vec<String>,
     },
 }
@@ -107,7 +107,7 @@ pub fn last_lines(lines: &[String]) -> String {
 pub struct RoleDeath {
     /// The status from wait(2).
     pub status: ExitStatus,
-    /// When its output ended.
+    /// When the role's output ended.
     pub at: Option<Nanos>,
     /// Bytes of memory available now, if the kernel killed processes for lack of memory while the role was running.
     pub starved: Option<u64>,
@@ -117,7 +117,7 @@ pub struct RoleDeath {
 pub struct RoleProcess {
     make: MakeRole,
     manner: RoleManner,
-    /// Set when the role is canceled: then it is neither started nor restarted.
+    /// Set when the role is canceled; it is then neither started nor restarted.
     unwanted: Arc<AtomicBool>,
     address: SocketAddr,
     process: Mutex<Process>,
@@ -130,14 +130,14 @@ struct Process {
     child: Child,
     /// See [`RoleManner::keeps`].
     keeps: bool,
-    /// Whether it was ended on purpose and not restarted.
+    /// Whether the process was ended on purpose and not restarted.
     ended: bool,
     frozen: bool,
-    /// Threads that read its output until it closes its ends of the pipes.
+    /// Threads that read the process's output until it closes its ends of the pipes.
     readers: Vec<JoinHandle<()>>,
-    /// When it closed its standard output, which means that it died.
+    /// When the process closed its standard output, which means that it died.
     silent_since: Arc<OnceLock<Nanos>>,
-    /// The kernel's count at the start; see [`starved_processes`].
+    /// The kernel's count of killed processes at the start; see [`starved_processes`].
     starved_before: u64,
 }
 
@@ -149,19 +149,19 @@ struct ControlLine {
 }
 
 impl RoleProcess {
-    /// Starts the role on a free port, and waits for its first line, which states its address.
+    /// Starts the role on a free port, and waits for its first line, which states the address.
     ///
     /// # Errors
-    /// It doesn't start; the error includes its output.
+    /// The role doesn't start; the error includes its output.
     pub fn start(make: MakeRole) -> Result<RoleProcess, RoleFailure> {
         RoleProcess::start_in(make, RoleManner::default(), Arc::default())
     }
 
     /// Like [`RoleProcess::start`], for a role with its own time limits, or a keeper. Setting `unwanted` cancels the
-    /// wait, now or during a restart (but see [`RoleProcess::set_wanted`]).
+    /// wait, both now and during a restart (but see [`RoleProcess::set_wanted`]).
     ///
     /// # Errors
-    /// It doesn't start; the error includes its output.
+    /// The role doesn't start; the error includes its output.
     pub fn start_in(
         make: MakeRole,
         manner: RoleManner,
@@ -181,7 +181,7 @@ impl RoleProcess {
         })
     }
 
-    /// From now on, a restart waits for the role, regardless of the flag that it was started with.
+    /// From now on, a restart waits for the role, regardless of the flag passed at its start.
     pub fn set_wanted(&mut self) {
         self.unwanted = Arc::default();
     }
@@ -204,7 +204,7 @@ impl RoleProcess {
     /// How the role died, if it ended on its own.
     ///
     /// # Errors
-    /// The kernel cannot report its status.
+    /// The kernel cannot report the role's status.
     pub fn death(&self) -> io::Result<Option<RoleDeath>> {
         let mut process = self.process();
         if process.ended {
@@ -255,7 +255,7 @@ impl RoleProcess {
     /// Restarts the role at its previous address.
     ///
     /// # Errors
-    /// It doesn't start; the error includes its output.
+    /// The role doesn't start; the error includes its output.
     pub fn restart(&self) -> Result<(), RoleFailure> {
         let mut process = self.process();
         process.end();
@@ -271,13 +271,13 @@ impl RoleProcess {
         Ok(())
     }
 
-    /// Asks the role to end, and waits; kills it after the time limit.
+    /// Asks the role to end, and waits; kills it when the time limit expires.
     pub fn stop(&self) {
         let mut process = self.process();
         if !process.ended && matches!(process.child.try_wait(), Ok(None)) {
             if let Some(pid) = pid_of(&process.child) {
                 let _ = kill_process(pid, Signal::TERM);
-                // A frozen process handles no signals except this one and SIGKILL.
+                // A frozen process handles no signals except SIGCONT and SIGKILL.
                 let _ = kill_process(pid, Signal::CONT);
             }
             let begin = Instant::now();
@@ -325,10 +325,10 @@ impl RoleLine<'_> {
         orders.write_all(line)
     }
 
-    /// The next line that the role prints.
+    /// Waits for the next line that the role prints.
     ///
     /// # Errors
-    /// None arrives in this time, or none will follow.
+    /// No line arrives in this time, or none will follow.
     pub fn next_line(&mut self, at_most: Duration) -> Result<String, RecvTimeoutError> {
         self.0.answers.recv_timeout(at_most)
     }
@@ -413,8 +413,8 @@ fn launch(
     }
 }
 
-/// Starts threads that read the process's output: its standard error into `lines`, and the lines of its standard output
-/// into the channel that is returned. `silent_since` is set when the latter ends.
+/// Starts threads that read the process's output: its standard error into `lines`, and the lines of its standard
+/// output into the channel that is returned. `silent_since` is set when standard output ends.
 fn read_output(
     child: &mut Child,
     lines: &Arc<Mutex<VecDeque<String>>>,
@@ -448,7 +448,7 @@ enum NotListening {
     NoAddress(String),
 }
 
-/// The address in the first line of a role's output; `keeps` is that of its [`RoleManner`].
+/// The address in the first line of a role's output; `keeps` is [`RoleManner::keeps`].
 fn first_address(
     lines: &Receiver<String>,
     start_time: Duration,
@@ -466,7 +466,7 @@ fn first_address(
         .map_err(|_| NotListening::NoAddress(line.to_string()))
 }
 
-/// The first line that arrives within this time, unless canceled.
+/// The first line, if it arrives within this time and the wait isn't canceled.
 fn first_line(
     lines: &Receiver<String>,
     at_most: Duration,
@@ -510,7 +510,7 @@ fn starved_processes() -> u64 {
 }
 
 /// Starts processes from a thread that lives as long as this program: the kernel kills a role (PR_SET_PDEATHSIG) when
-/// the *thread* that started it ends, and the thread of a fault or of a connection ends earlier.
+/// the *thread* that started it ends, and the threads of faults and connections end earlier.
 static SPAWNER: LazyLock<Mutex<Sender<Birth>>> = LazyLock::new(|| {
     let (sender, orders): (_, Receiver<Birth>) = channel();
     let work = move || {

@@ -1,4 +1,4 @@
-//! Checks which news of roles an agent may send its controller, and when.
+//! Checks which news of roles an agent may send to its controller, and when.
 //!
 //! The rule: a role's messages are valid from its start to its end; the role listens on the requested address, its log
 //! stays within its limit, and its texts contain no control characters.
@@ -27,9 +27,9 @@ pub(crate) struct RoleRules {
 /// A role that was requested.
 #[derive(Debug)]
 struct RequestedRole {
-    /// The address that it has to listen on.
+    /// The address that the role has to listen on.
     address: IpAddr,
-    /// Bytes that may still be added to its log.
+    /// Bytes that may still be added to the role's log.
     log_left: u64,
 }
 
@@ -37,7 +37,7 @@ impl RoleRules {
     /// Records an order to a role.
     ///
     /// # Panics
-    /// If it starts a role whose number is in use.
+    /// The order starts a role whose number is in use.
     pub fn ask(&mut self, role: u32, order: &RoleOrder) {
         let asked = match order {
             RoleOrder::Start(wish) => RequestedRole {
@@ -59,7 +59,7 @@ impl RoleRules {
     /// Checks news of a role.
     ///
     /// # Errors
-    /// The role was not requested, it listens on another address, or its log exceeds the limit.
+    /// The role was not requested, listens on another address, or exceeds its log limit.
     pub fn take(&mut self, role: u32, news: RoleNews) -> Result<RoleNews, SessionError> {
         let asked = self
             .roles
@@ -192,7 +192,8 @@ mod tests {
         }))
     }
 
-    /// A service's log is limited here as well, and its folder, which is inserted into URLs, must be a path.
+    /// The controller limits a service's log as well, and requires its folder, which is inserted into URLs, to be a
+    /// path.
     #[test]
     fn a_services_log_and_folder_are_checked() {
         let mut rules = RoleRules::default();

@@ -1,8 +1,9 @@
 //! Roles that an agent starts for its controller: targets, sinks and services ([`crate::services`]). Each is a process
 //! of this program, supervised by a thread here.
 //!
-//! The rule: a role serves only devices allowed here, at an address allowed here. It ends when its controller stops it
-//! or the connection ends, whichever comes first; if this program dies, the kernel ends the role, or its keeper does.
+//! The rule: a role serves only devices that are allowed here, on an address that is allowed here. The role ends when
+//! its controller stops it or the connection ends, whichever comes first; if this program dies, the kernel ends the
+//! role, or its keeper does.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,21 +31,21 @@ use crate::faults::failure;
 use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
 use crate::services::{AgentService, AgentServiceError, ServiceFolders};
 
-/// How often a role's thread checks for output and for the role's death, shortly after an order.
+/// How often a role's thread checks for output and for the role's death shortly after an order.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How often it checks otherwise: the host is busy serving a target.
+/// How often it checks at other times, when the host is busy serving a target.
 const QUIET_POLL: Duration = Duration::from_millis(50);
-/// How long after an order checks stay frequent: answers arrive within this time, or are noticed slightly later.
+/// How long checks stay frequent after an order: answers arrive within this time, or are noticed slightly late.
 const BUSY_TIME: Duration = Duration::from_secs(1);
 /// Capacity for unsent news; when it is full, the role's thread blocks.
 const NEWS_MAX: usize = 64;
-/// Capacity for unsent parts of a log; the rest waits in the log's file.
+/// Capacity for unsent parts of a log; the rest stays in the log's file.
 const LOG_PARTS_MAX: usize = 2;
-/// The environment variable that gives a role its login: every user on its host can read a command line.
+/// The environment variable that passes a role's login: command lines are readable by every user on the host.
 const LOGIN_VARIABLE: &str = "BRUNT_ROLE_LOGIN";
 
-/// How this program serves a requested role: its arguments, and whether there is a login. The address, the permissions
-/// and the parent process are added to these.
+/// How this program serves a requested role: its arguments, and how a login is passed. The address, the permissions
+/// and the parent process are added to the arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleProgram {
     /// The arguments after the program's name.
@@ -81,31 +82,31 @@ pub(crate) enum RoleRequest {
     Keep(Box<HostService>),
 }
 
-/// Shared by all roles of a connection.
+/// State shared by all roles of a connection.
 #[derive(Clone)]
 pub(crate) struct RoleGround {
     pub allow: Arc<AllowList>,
     pub serving: Serving,
     pub folders: Arc<ServiceFolders>,
-    /// Added to times of this host's clock.
+    /// Added to times on this host's clock.
     pub shift_ns: i64,
 }
 
 /// A role, from its request until it has ended. Dropping this ends the role.
 #[derive(Debug)]
 pub(crate) struct AgentRole {
-    /// The controller's name for it.
+    /// The controller's name for the role.
     pub name: String,
-    /// Its PID, once it has one.
+    /// The PID of the role's process, once there is one.
     pub pid: Option<u32>,
-    /// Whether that process only keeps others, which play the role.
+    /// Whether that process is only a keeper of other processes, which play the role.
     pub keeps: bool,
     /// The time of the last order.
     asked: Instant,
     orders: Sender<RoleOrder>,
     news: Receiver<RoleNews>,
     log: HeldLog,
-    /// Held back until the whole log has been taken.
+    /// The last message, held back until the whole log has been taken.
     last: Option<RoleNews>,
     unwanted: Unwanted,
     thread: AgentThread,
@@ -204,7 +205,7 @@ impl AgentRole {
         self.pid.is_none() || self.asked.elapsed() < BUSY_TIME
     }
 
-    /// Returns the role's thread, which is asked to end the role.
+    /// Returns the role's thread, which thereby ends the role.
     pub fn into_thread(self) -> AgentThread {
         self.thread
     }
@@ -227,7 +228,7 @@ impl AgentRole {
     /// The news since the last call, and whether it includes the last message, which is held back until the whole log
     /// has been taken. If the thread ended without a last message, it panicked, and an error takes the message's place.
     pub fn news(&mut self) -> (Vec<RoleNews>, bool) {
-        // Checked first, so that the thread's last message is taken below.
+        // Checked before receiving, so that the thread's last message is received below.
         let is_over = self.thread.is_over();
         let mut news: Vec<RoleNews> = self.news.try_iter().collect();
         for one in &news {
@@ -247,7 +248,8 @@ impl AgentRole {
     }
 }
 
-/// The message for a role whose thread panicked, before or after it listened. Its process has ended with that thread.
+/// The message for a role whose thread panicked, before or after it listened. The role's process ended with that
+/// thread.
 fn panicked(listened: bool) -> RoleNews {
     let when = if listened {
         "while serving"
@@ -388,12 +390,13 @@ pub(crate) fn own_program() -> PathBuf {
 
 /// A running role, as held by its thread.
 struct RolePlay {
-    /// The outage, if the role is out of service. Dropped before the process: a frozen process must resume to end.
+    /// The outage, if the role is out of service. Dropped before the process: a frozen process must resume in order
+    /// to end.
     outage: Option<(RoleOutage, Box<dyn Fault>)>,
     process: Arc<RoleProcess>,
-    /// Whether the process only keeps others, which play the role.
+    /// Whether the process is only a keeper of other processes, which play the role.
     keeps: bool,
-    /// Whether its death was reported.
+    /// Whether the role's death was reported.
     died: bool,
 }
 
@@ -412,7 +415,7 @@ impl RolePlay {
         }
     }
 
-    /// Runs until it is stopped.
+    /// Runs until the role is stopped.
     ///
     /// # Errors
     /// The connection is gone. A service is then killed: only an experiment that waits for the service gives it time to
@@ -455,7 +458,7 @@ impl RolePlay {
 
     fn obey(&mut self, order: RoleOrder, tell: Tell<'_>) -> Result<(), Unheard> {
         match order {
-            // If the role is gone, no answer follows, and the caller gets the reason.
+            // If the role is gone, no answer follows, and the caller learns why.
             RoleOrder::Say(line) => drop(self.process.line().say(line.as_bytes())),
             RoleOrder::Look => {
                 self.poll(tell)?;
@@ -476,7 +479,7 @@ impl RolePlay {
     /// Forwards the role's output, and its death.
     fn poll(&mut self, tell: Tell<'_>) -> Result<(), Unheard> {
         loop {
-            // The lock is released each time, because a restart waits for it.
+            // The lock is released after each item, because a restart waits for it.
             let Ok(line) = self.process.line().next_line(Duration::ZERO) else {
                 break;
             };
@@ -576,12 +579,12 @@ mod tests {
             if let Some(news) = news.pop() {
                 return news;
             }
-            assert!(!over, "it says why it ends");
+            assert!(!over, "the role says why it ends");
             std::thread::sleep(END_POLL);
         }
     }
 
-    /// A role whose thread ended without a message is refused; its host continues.
+    /// A role whose thread ended without a message is reported as refused; its host continues.
     #[test]
     fn a_role_without_a_thread_is_refused() {
         let role = |news: Vec<RoleNews>| {
@@ -642,7 +645,7 @@ mod tests {
         );
     }
 
-    /// Roles that are not allowed, or not possible, are refused before anything is started.
+    /// Roles that are not allowed or not possible are refused before anything is started.
     #[test]
     fn disallowed_roles_are_refused_before_they_start() {
         let check = |allow: AllowList, address: &str, expected: FailureKind, words: &str| {

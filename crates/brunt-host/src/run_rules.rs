@@ -1,9 +1,9 @@
 //! Checks which news of a run a host may send, in which order, and which figures are possible: the controller's side,
 //! without I/O. Used by [`crate::HostSession`].
 //!
-//! The rule: everything that passes these checks can be merged with the figures of other hosts: the kinds are those of
-//! the load, the numbers are so small that their sums over all intervals and workers fit, and the intervals of a worker
-//! are in order.
+//! The rule: everything that passes these checks can be merged with other hosts' figures: the kinds are the load's,
+//! the numbers are so small that their sums over all intervals and workers fit, and each worker's intervals are in
+//! order.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use brunt_result::{
 };
 
 /// More than any count or number of bytes that a worker can reach in a run: 2^53 bytes at 10 GB/s take ten days. The
-/// numbers of 2^10 workers can be added.
+/// sum over 2^10 workers doesn't overflow.
 const NUMBER_MAX: u64 = 1 << 53;
 /// More than any sum of a worker's latencies, each of which is at most a few centuries.
 const NANOS_MAX: u128 = (u64::MAX as u128) << 48;
@@ -25,13 +25,13 @@ const WAIT_MAX: Duration = Duration::from_secs(1 << 30);
 pub struct HostPart {
     /// Number of workers on this host.
     pub workers: u32,
-    /// Number of its first worker, counted across all hosts.
+    /// Number of the host's first worker, counted across all hosts.
     pub first_worker: u32,
     /// The kinds of operations in the load.
     pub kinds: Vec<OpKind>,
-    /// Whether it keeps a request record.
+    /// Whether the host keeps a request record.
     pub records: bool,
-    /// Whether its workers keep journals of acknowledged writes.
+    /// Whether the workers keep journals of acknowledged writes.
     pub journals: bool,
 }
 
@@ -45,28 +45,28 @@ pub(crate) struct RunRules {
     sums: Vec<Sums>,
     ready: bool,
     done: bool,
-    /// Recorded requests that have not arrived yet, once their number was announced.
+    /// Recorded requests that have not arrived yet, once their number has been announced.
     record: Option<u64>,
-    /// Pieces of the record that were requested and have not arrived.
+    /// Pieces of the record that were requested but have not arrived.
     asked: u32,
-    /// Bytes of each worker's journal that have not arrived yet, once their lengths were announced.
+    /// Bytes of each worker's journal that have not arrived yet, once the lengths have been announced.
     journals: Option<Vec<u64>>,
-    /// Parts of the journals that were requested and have not arrived.
+    /// Parts of the journals that were requested but have not arrived.
     journal_asked: u32,
-    /// Whether it is being released.
+    /// Whether the run is being released.
     pub releasing: bool,
 }
 
-/// Why a host's news of its run is invalid.
+/// Why a host's news about its run is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunNewsError {
-    /// It was ready twice, or sent figures of a run that isn't ready.
+    /// A message out of order, such as a second announcement that the host is ready, or figures before it is ready.
     #[error("an unexpected message about a run")]
     Order,
     /// The worker doesn't exist, or has already ended.
     #[error("a message about worker {0}, which does not exist or has already ended")]
     Worker(u32),
-    /// An interval that already arrived, or that ends before it starts.
+    /// An interval that has already arrived, or that ends before it starts.
     #[error("interval {index} of worker {worker} out of order")]
     Interval {
         /// The worker.
@@ -77,10 +77,10 @@ pub enum RunNewsError {
     /// Operations that the load doesn't contain, or impossible numbers.
     #[error("impossible figures for the load of worker {0}")]
     Figures(u32),
-    /// Requests of other workers or kinds, or more requests than announced.
-    #[error("requests that are not part of its recording")]
+    /// Requests of other hosts' workers or of other kinds, or more requests than announced.
+    #[error("requests that don't belong to the host's record")]
     Record,
-    /// Parts of other workers' journals, or of the wrong length.
+    /// Parts of other workers' journals, or parts of the wrong length.
     #[error("a part of a journal out of order")]
     Journal,
 }
@@ -104,7 +104,7 @@ impl RunRules {
         }
     }
 
-    /// All workers are waiting for the start.
+    /// Checks that all workers are waiting for the start for the first time.
     pub fn ready(&mut self) -> Result<(), RunNewsError> {
         match std::mem::replace(&mut self.ready, true) {
             false => Ok(()),
@@ -112,7 +112,7 @@ impl RunRules {
         }
     }
 
-    /// An interval arrived.
+    /// Checks an interval that arrived.
     pub fn interval(&mut self, worker: u32, interval: &Interval) -> Result<(), RunNewsError> {
         let next = self.next_of(worker)?;
         let index = interval.index;
@@ -130,7 +130,7 @@ impl RunRules {
         }
     }
 
-    /// A worker ended.
+    /// Checks the end of a worker.
     pub fn ended(&mut self, worker: u32, outcome: &Outcome) -> Result<(), RunNewsError> {
         self.next_of(worker)?;
         self.next[worker as usize] = None;
@@ -146,7 +146,7 @@ impl RunRules {
         }
     }
 
-    /// The host announced how many requests it has recorded; valid only before the end of the run.
+    /// Checks the number of requests that the host has recorded; it may be announced only before the end of the run.
     pub fn recorded(&mut self, end: &RecordEnd) -> Result<(), RunNewsError> {
         let early = self.next.iter().any(Option::is_some);
         if early || self.done || !self.part.records || self.record.is_some() {
@@ -159,12 +159,12 @@ impl RunRules {
         Ok(())
     }
 
-    /// A piece of the record is requested.
+    /// Records that a piece of the record is requested.
     pub fn ask_for_requests(&mut self) {
         self.asked += 1;
     }
 
-    /// A piece of the record arrived.
+    /// Checks a piece of the record that arrived.
     pub fn requests(&mut self, requests: &[RequestRecord]) -> Result<(), RunNewsError> {
         self.asked = self.asked.checked_sub(1).ok_or(RunNewsError::Order)?;
         let HostPart {
@@ -188,7 +188,8 @@ impl RunRules {
         Ok(())
     }
 
-    /// The host announced the lengths of its workers' journals: they have ended, or one of them has failed.
+    /// Checks the lengths of the workers' journals, which are announced when the workers have ended or one of them
+    /// has failed.
     pub fn journals(&mut self, lengths: &[u64]) -> Result<(), RunNewsError> {
         if !self.ready || self.done || !self.part.journals || self.journals.is_some() {
             return Err(RunNewsError::Order);
@@ -201,12 +202,12 @@ impl RunRules {
         Ok(())
     }
 
-    /// A part of the journals is requested.
+    /// Records that a part of the journals is requested.
     pub fn ask_for_journal(&mut self) {
         self.journal_asked += 1;
     }
 
-    /// A part of the journals arrived.
+    /// Checks a part of the journals that arrived.
     pub fn journal(&mut self, worker: u32, bytes: &[u8]) -> Result<(), RunNewsError> {
         self.journal_asked = self
             .journal_asked
@@ -225,7 +226,7 @@ impl RunRules {
         Ok(())
     }
 
-    /// The run has ended.
+    /// Records that the run has ended.
     pub fn done(&mut self) -> Result<(), RunNewsError> {
         let early = self.next.iter().any(Option::is_some);
         match std::mem::replace(&mut self.done, true) || early {
@@ -262,7 +263,7 @@ impl RunRules {
     }
 }
 
-/// Totals over all kinds of operations; saturating.
+/// Totals over all kinds of operations; sums saturate.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     /// Counts of requests and bytes; counts of latencies; costs.
@@ -501,7 +502,7 @@ mod tests {
         assert_eq!(
             rules.recorded(&end(0)),
             Err(RunNewsError::Order),
-            "it was to keep none"
+            "the part keeps no request record"
         );
     }
 
@@ -511,7 +512,7 @@ mod tests {
         assert_eq!(
             RunRules::new(part(2)).journals(&[1, 1]),
             Err(RunNewsError::Order),
-            "the workers were not ready"
+            "the workers are not ready yet"
         );
         for lengths in [&[1][..], &[1, 1, 1], &[1, 0], &[1, u64::MAX]] {
             assert_eq!(
@@ -555,7 +556,7 @@ mod tests {
         assert_eq!(
             rules.journals(&[]),
             Err(RunNewsError::Order),
-            "it was to keep none"
+            "the part keeps no request record"
         );
     }
 
@@ -572,7 +573,7 @@ mod tests {
         check(|figures| figures.at(0).late = 1);
         check(|figures| figures.counts.by_status[0] = u64::MAX);
         check(|figures| figures.cost.system_calls = u64::MAX);
-        // Each is possible, but their sum is not.
+        // Each figure is possible, but their sum is not.
         let mut rules = ready();
         let mut check = |index, bytes, expected| {
             let mut one = interval(index);

@@ -1,8 +1,8 @@
 //! The thread of an agent's run: prepares a load, runs it, and forwards its workers' reports. Started by
 //! [`crate::agent_run`].
 //!
-//! The rule: workers never wait for the controller. Their reports are accepted immediately; if the controller doesn't
-//! read them, the connection ends (`StreamError::Full`), and the run with it.
+//! The rule: workers never wait for the controller. Workers' reports are accepted immediately; if the controller
+//! doesn't read them, the connection ends (`StreamError::Full`), and the run with it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
@@ -45,7 +45,7 @@ pub(crate) struct RunThread<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// A prepared run. Workers may block on a full inbox, so it is dropped first.
+/// A prepared run. The inbox is dropped first, because workers may block while it is full.
 struct Working {
     inbox: Receiver<WorkerMessage<LoadError>>,
     load: Box<dyn RunningLoad>,
@@ -53,10 +53,10 @@ struct Working {
     record: Option<RequestSpool>,
     /// Journals of acknowledged writes, if the load keeps any.
     journal_store: Option<JournalStore>,
-    /// The message to send when all workers are ready; `waiting` of them are not.
+    /// The message to send when all workers are ready; `waiting` of them aren't yet.
     ready: Option<HostReady>,
     waiting: u32,
-    /// Whether its workers have been started.
+    /// Whether the run's workers have been started.
     started: bool,
 }
 
@@ -71,8 +71,8 @@ enum PassedOn {
 }
 
 impl RunThread<'_> {
-    /// Prepares the run and forwards reports until all workers have ended or the run is released; `true` in the latter
-    /// case.
+    /// Prepares the run and forwards reports until all workers have ended (returns `false`) or the run is released
+    /// (`true`).
     pub fn work(&self, assignment: &Assignment) -> Result<bool, WorkError> {
         if assignment.step == LoadStep::Close {
             self.agent_state.close(assignment)?;
@@ -143,7 +143,7 @@ impl RunThread<'_> {
         }))
     }
 
-    /// Reports the end of a run whose workers have all ended, and hands over its record and journals.
+    /// Reports the end of a run whose workers have all ended, and sends its record and journals on request.
     fn conclude(&self, working: Working) -> Result<bool, WorkError> {
         let Working {
             load,
@@ -200,7 +200,7 @@ impl RunThread<'_> {
                     working
                         .record
                         .as_mut()
-                        .expect("only a load that records has a recording")
+                        .expect("only a load that keeps a record sends requests")
                         .push(&batch);
                     continue;
                 }
@@ -244,7 +244,7 @@ impl RunThread<'_> {
         Ok(journals)
     }
 
-    /// There is no run to wait for: the load was only to be opened or closed.
+    /// There is no run to wait for: the load only had to be opened or closed.
     fn stop_here(&self, ready: HostReady) -> Result<bool, WorkError> {
         let _ = self.news.send(FromHost::Ready(ready));
         Ok(false)
@@ -306,7 +306,7 @@ impl RunThread<'_> {
                         let _ = self.news.send(FromHost::Note(error.to_string()));
                     }
                 }
-                // The controller only requests these after they have been announced.
+                // The controller requests these only after they have been announced.
                 Ok(AgentOrder::SendRequests | AgentOrder::SendJournal) => {}
                 Ok(AgentOrder::Release) => return true,
                 Err(TryRecvError::Empty) => return false,
@@ -330,7 +330,7 @@ impl RunThread<'_> {
 /// Determines which of the run's workers are on this host.
 ///
 /// # Errors
-/// The run has fewer workers, or the device's workers are neither all of them nor exactly these.
+/// The run has fewer workers, or the device is used by workers other than these and not by all of the run's workers.
 fn part_of(assignment: &Assignment, workers: u32) -> Result<RunPart, WorkError> {
     let Assignment {
         first_worker,

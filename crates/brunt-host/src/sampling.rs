@@ -1,8 +1,8 @@
 //! Samples an agent's host for its controller, on a separate thread: reading all counters of a busy machine takes many
 //! milliseconds, during which clock requests would go unanswered.
 //!
-//! The rule: samples are sent behind all other messages ([`MessageStream::send_later`]); those that a slow controller
-//! doesn't read are dropped and counted.
+//! The rule: samples are sent after all other messages ([`MessageStream::send_later`]); samples that a slow
+//! controller doesn't read are dropped and counted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use brunt_result::event::{ClockName, Envelope, Event, Sample};
 use crate::clock::moved;
 use crate::stream::{MessageStream, StreamError};
 
-/// Samples are dropped when more than this waits to be sent: several seconds of samples of a large host.
+/// Samples are dropped when more bytes than this wait to be sent: several seconds of samples from a large host.
 const SAMPLES_BACKLOG_BYTES: usize = 1 << 20;
-/// Capacity for samples on their way to the connection's thread, which takes them many times a second; when it is full,
-/// the prober blocks.
+/// Capacity for samples on their way to the connection's thread, which fetches them many times a second; when it is
+/// full, the prober blocks.
 const SAMPLES_MAX: usize = 16;
 
 /// How the agent names its clock and shifts its times.
@@ -81,7 +81,7 @@ impl AgentProber {
         })
     }
 
-    /// Samples a role's process from now on, replacing its previous one; if that process only `keeps` others, samples
+    /// Samples a role's process from now on, replacing its previous process; if the process is only a keeper, samples
     /// its current descendants.
     pub fn watch_role(&mut self, role: u32, name: &str, pid: u32, keeps: bool) {
         if self
@@ -122,7 +122,7 @@ impl AgentProber {
     /// Sends the news since the last call; returns whether that was the last.
     ///
     /// # Errors
-    /// Those of the stream.
+    /// The stream fails.
     pub fn pass_on(&mut self, stream: &mut MessageStream) -> Result<bool, StreamError> {
         while let Ok(mut news) = self.news.try_recv() {
             let is_full = stream.later_backlog() > SAMPLES_BACKLOG_BYTES;
@@ -150,7 +150,7 @@ impl AgentProber {
     }
 }
 
-/// The name of a role's process in samples; the second and later ones have a number.
+/// The name of a role's process in samples; the second and later processes have a number.
 pub fn instance_of_role(name: &str, number: usize) -> String {
     if number == 0 {
         name.to_string()
@@ -166,7 +166,7 @@ struct Probing {
     schedule: Schedule,
     clock: Clock,
     of: AgentClock,
-    /// Blocks while full: samples that become due in the meantime are missed, and counted.
+    /// Blocks while the channel is full: samples that become due in the meantime are missed, and counted.
     news: SyncSender<FromHost>,
     begin: Nanos,
     samples: u64,
@@ -211,7 +211,7 @@ impl Probing {
         }
     }
 
-    /// Samples until the order to end, or until the receiver is gone.
+    /// Samples until it is told to finish, or until the receiver is gone.
     fn work(mut self, orders: &Receiver<ProberOrder>) {
         // Notes about missing figures are available after the first reading.
         let mut heard = self.tell_notes();
@@ -259,7 +259,7 @@ impl Probing {
             samples: self.samples,
             late: self.schedule.late,
             missed: self.schedule.missed,
-            // Counted by the sender.
+            // The sender counts these.
             dropped: 0,
             resets: misreadings.resets,
             unreadable: misreadings.unreadable,
@@ -270,7 +270,7 @@ impl Probing {
 
     fn sample(&mut self) -> Result<(), Unheard> {
         let before = ResourceUsage::of_thread();
-        // All subjects go into one sample: they belong to one host and one time.
+        // All subjects go into one sample, because they belong to one host and one time.
         let mut together: Option<Sample> = None;
         self.round
             .sample(&self.clock, |mut sample| match &mut together {
@@ -336,7 +336,7 @@ mod tests {
         )
     }
 
-    /// All messages until the end, with a controller that reads them, possibly only at the end.
+    /// Returns all messages until the end, for a controller that reads them, possibly only at the end.
     fn heard(
         prober: &mut AgentProber,
         agent: &mut MessageStream,
@@ -361,7 +361,7 @@ mod tests {
         *report
     }
 
-    /// Samples that were due but not taken before the order to end are counted as missed.
+    /// Samples that were due but not taken before the order to finish are counted as missed.
     #[test]
     fn samples_that_were_due_before_the_end_are_missed() {
         let (mut agent, mut controller) = pair();
@@ -372,13 +372,13 @@ mod tests {
         assert!(report.missed >= 99, "{report:?}");
     }
 
-    /// A controller that doesn't read for a long time gets the samples that were kept for it, in order; each of the
-    /// others is counted as dropped or missed.
+    /// A controller that doesn't read for a long time receives, in order, the samples that were kept for it; every
+    /// other sample is counted as dropped or missed.
     #[test]
     fn unread_samples_are_dropped_and_counted() {
         let (mut agent, mut controller) = pair();
         let mut prober = prober();
-        // Long texts in place of minutes of samples: one in transmission, and one that waits.
+        // Long texts instead of minutes of samples: one is being sent, and one waits.
         let long = FromHost::Note("x".repeat(SAMPLES_BACKLOG_BYTES));
         (0..2).for_each(|_| agent.send_later(&long).unwrap());
         while prober.dropped < 3 {

@@ -1,6 +1,6 @@
-//! Services that an agent runs for its controller. They are admitted before anything of the experiment is started, and
-//! started by a keeper on this machine ([`brunt_lab::service`]) on the controller's order; their output is sent back in
-//! parts.
+//! Services that an agent runs for its controller. Services are admitted before any part of the experiment is
+//! started, and started by a keeper on this machine ([`brunt_lab::service`]) when the controller orders it; their
+//! output is sent back in parts.
 //!
 //! The rule: a service has its folder from its admission until all of its processes have ended. When the connection
 //! ends, for whatever reason, the service is killed immediately; if this program dies, its keeper sees the end of its
@@ -26,9 +26,10 @@ use crate::allow::{AllowList, FaultNotAllowed};
 use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
 use crate::roles::own_program;
 
-/// How often a log is checked for more after everything in it was sent.
+/// How often a log is checked for more output after everything in it was sent.
 const LOG_POLL: Duration = Duration::from_millis(100);
-/// The folder of the services' logs. No service's folder has this name, because theirs don't begin with a dot.
+/// The folder of the services' logs. No service's folder has this name, because the names of those don't begin with a
+/// dot.
 const LOGS: &str = ".logs";
 /// Maximum length of the name of a service's folder.
 const NAME_BYTES_MAX: usize = 100;
@@ -39,7 +40,7 @@ pub(crate) enum AgentServiceError {
     #[error(transparent)]
     NotAllowed(#[from] FaultNotAllowed),
     #[error(
-        "it needs root privileges on that machine (needs_root); connect as root, or start its agent as root"
+        "it needs root privileges on that machine (needs_root); connect as root, or start the machine's agent as root"
     )]
     NeedsRoot,
     #[error("'{0}' is not a valid folder name")]
@@ -54,7 +55,7 @@ pub(crate) enum AgentServiceError {
     Failure(#[from] RoleFailure),
 }
 
-/// The folder of all services of a connection: created for the first service, removed with the last.
+/// The folder of all services of a connection, which is created for the first service and removed with the last.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceFolders(Mutex<Weak<ServiceFolder>>);
 
@@ -79,10 +80,10 @@ pub(crate) struct AgentService {
 }
 
 impl AgentService {
-    /// Creates the folder of a service that is allowed here; its output goes to `log`.
+    /// Creates the folder of a service, if the service is allowed here; its output goes to `log`.
     ///
     /// # Errors
-    /// It is not allowed, needs privileges that this program lacks, or its folder cannot be created.
+    /// The service is not allowed, needs privileges that this program lacks, or its folder cannot be created.
     pub fn new(
         service: HostService,
         allow: &AllowList,
@@ -122,7 +123,7 @@ impl AgentService {
     /// Starts the service, and waits until it is ready or canceled.
     ///
     /// # Errors
-    /// It doesn't start; the error includes its output.
+    /// The service doesn't start; the error includes its output.
     pub fn start(
         &self,
         more: BTreeMap<String, String>,
@@ -197,7 +198,7 @@ impl Drop for SentLog {
 fn pass_on(path: &Path, is_whole: &AtomicBool, to: &SyncSender<Vec<u8>>) -> io::Result<()> {
     let mut file = None;
     loop {
-        // Checked first, so that everything added before is read below.
+        // Checked before reading, so that everything added earlier is read below.
         let ends = is_whole.load(Ordering::Relaxed);
         if file.is_none() {
             file = File::open(path).ok();
@@ -255,7 +256,7 @@ mod tests {
         }
     }
 
-    /// A service that is not allowed, or whose folder would be outside that of all services, gets no folder.
+    /// A service that is not allowed, or whose folder would be outside the folder of all services, gets no folder.
     #[test]
     fn a_disallowed_service_gets_no_folder() {
         let check = |allow: &AllowList, folder: &str, words: &str| {

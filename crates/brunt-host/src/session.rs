@@ -1,7 +1,7 @@
 //! The controller's side of the protocol with an agent: greetings, clock requests, and which messages an agent may
-//! send. No I/O and no clock; [`crate::RemoteHost`] does the waiting, reading and writing.
+//! send. This module does no I/O and reads no clock; [`crate::RemoteHost`] waits, reads and writes.
 //!
-//! The rule: an agent's messages are checked before they are used; its clock keeps the name from its greeting.
+//! The rule: an agent's messages are checked before they are used; its clock keeps the name given in its greeting.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use crate::run_rules::{HostPart, RunNewsError, RunRules};
 /// Why an agent's message is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The bytes are not valid messages, or are from another version.
+    /// The bytes are not valid messages, or come from another version.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The message answers no request.
@@ -36,12 +36,12 @@ pub enum SessionError {
     /// A name in a sample contains control characters, which would affect a terminal.
     #[error("the agent sent a sample with control characters in a name")]
     Name,
-    /// The message's times are on a different clock than that of the greeting.
-    #[error("the agent sent times of clock '{}' after a greeting with '{}'", .theirs.0, .greeted.0)]
+    /// The message's times are on a different clock than the greeting named.
+    #[error("the agent sent times on clock '{}' after a greeting with '{}'", .theirs.0, .greeted.0)]
     Clock {
-        /// The clock in its message.
+        /// The clock in the message.
         theirs: ClockName,
-        /// The clock in its greeting.
+        /// The clock in the greeting.
         greeted: ClockName,
     },
 }
@@ -58,9 +58,9 @@ pub struct HostSession {
     /// Requested faults, and their states.
     faults: BTreeMap<u32, FaultState>,
     roles: RoleRules,
-    /// Whether the bridge's report has been requested and has not arrived.
+    /// Whether the bridge's report has been requested but has not arrived.
     asked_bridge: bool,
-    /// The number of interfaces whose readings have been requested and have not arrived.
+    /// The number of interfaces whose readings have been requested but have not arrived.
     counting: Option<usize>,
     asked_count: bool,
 }
@@ -68,11 +68,11 @@ pub struct HostSession {
 /// The state of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FaultState {
-    /// It was requested.
+    /// The fault was requested.
     Putting,
-    /// It is in effect.
+    /// The fault is in effect.
     There,
-    /// Its removal was requested.
+    /// The fault's removal was requested.
     Removing,
 }
 
@@ -98,7 +98,7 @@ impl HostSession {
     /// A request for the agent's clock, sent at `now`. Only one may be outstanding.
     ///
     /// # Panics
-    /// If one is unanswered.
+    /// A request is unanswered.
     pub fn ask(&mut self, now: Nanos) -> ToHost {
         assert!(self.asked.is_none(), "one question at a time");
         self.rounds = self.rounds.wrapping_add(1);
@@ -120,7 +120,7 @@ impl HostSession {
     /// Schedules samples: the first at a time on the host's clock, then one per interval.
     ///
     /// # Panics
-    /// If the greeting has not arrived.
+    /// The greeting has not arrived.
     pub fn watch_from(&self, first: Nanos) -> ToHost {
         ToHost::WatchFrom(Moment {
             clock: self.clock.clone().expect("the host has sent its greeting"),
@@ -134,10 +134,10 @@ impl HostSession {
         ToHost::Count { interfaces }
     }
 
-    /// Readings count from a time on the host's clock.
+    /// Makes readings count from a time on the host's clock.
     ///
     /// # Panics
-    /// If the greeting has not arrived.
+    /// The greeting has not arrived.
     pub fn count_from(&self, first: Nanos) -> ToHost {
         ToHost::CountFrom(Moment {
             clock: self.clock.clone().expect("the host has sent its greeting"),
@@ -154,7 +154,7 @@ impl HostSession {
     /// Requests a run, with this part for the host.
     ///
     /// # Panics
-    /// If there is a run already.
+    /// There is already a run.
     pub fn prepare(&mut self, assignment: Assignment, part: HostPart) -> ToHost {
         assert!(self.run.is_none(), "one run at a time");
         self.run = Some(RunRules::new(part));
@@ -164,7 +164,7 @@ impl HostSession {
     /// Requests the next piece of the run's request record.
     ///
     /// # Panics
-    /// If there is no run.
+    /// There is no run.
     pub fn more_requests(&mut self) -> ToHost {
         self.run.as_mut().expect("a run exists").ask_for_requests();
         ToHost::MoreRequests
@@ -173,7 +173,7 @@ impl HostSession {
     /// Requests the next part of the run's journals.
     ///
     /// # Panics
-    /// If there is no run.
+    /// There is no run.
     pub fn more_journal(&mut self) -> ToHost {
         self.run.as_mut().expect("a run exists").ask_for_journal();
         ToHost::MoreJournal
@@ -182,7 +182,7 @@ impl HostSession {
     /// Starts the run at a time on the host's clock.
     ///
     /// # Panics
-    /// If the greeting has not arrived.
+    /// The greeting has not arrived.
     pub fn start(&self, at: Nanos) -> ToHost {
         ToHost::Start(Moment {
             clock: self.clock.clone().expect("the host has sent its greeting"),
@@ -193,7 +193,7 @@ impl HostSession {
     /// Ends the run; from now on, its only news is [`HostNews::Released`].
     ///
     /// # Panics
-    /// If there is no run, or it has already been released.
+    /// There is no run, or it has already been released.
     pub fn release(&mut self) -> ToHost {
         let run = self.run.as_mut().expect("a run exists");
         assert!(
@@ -206,7 +206,7 @@ impl HostSession {
     /// Handles a message that arrived at `now`.
     ///
     /// # Errors
-    /// The connection is unusable from then on.
+    /// The message is invalid; the connection is unusable from then on.
     pub fn on_message(&mut self, message: FromHost, now: Nanos) -> Result<HostNews, SessionError> {
         let Some(clock) = &self.clock else {
             return self.on_greeting(message);
@@ -259,7 +259,7 @@ impl HostSession {
         }
     }
 
-    /// Checks readings: they were requested, are in order, and have a counter for each interface.
+    /// Checks that readings were requested, are in order, and have a counter for each interface.
     fn counted(&mut self, readings: Vec<InterfaceReading>) -> Result<HostNews, SessionError> {
         let interfaces = self
             .counting
@@ -334,7 +334,7 @@ impl HostSession {
     /// Requests a fault.
     ///
     /// # Panics
-    /// If the number is already in use.
+    /// The number is already in use.
     pub fn put_fault(&mut self, fault: u32, what: HostFault) -> ToHost {
         assert!(
             self.faults.insert(fault, FaultState::Putting).is_none(),
@@ -346,7 +346,7 @@ impl HostSession {
     /// Sends an order to a role.
     ///
     /// # Panics
-    /// If it starts a role whose number is in use.
+    /// The order starts a role whose number is in use.
     pub fn role(&mut self, role: u32, order: RoleOrder) -> ToHost {
         self.roles.ask(role, &order);
         ToHost::Role { role, order }
@@ -374,7 +374,7 @@ impl HostSession {
                     *state = FaultState::There;
                     Ok(HostNews::FaultProven(fault, proven(proof)))
                 }
-                // Its removal was requested before it took effect.
+                // The fault's removal was requested before the fault took effect.
                 Some(FaultState::Removing) => Ok(HostNews::Late),
                 _ => unasked,
             },

@@ -1,5 +1,5 @@
-//! The request record that an agent keeps during a run: in an unlinked file, which disappears with the agent, however
-//! it ends. Filled by [`crate::run_thread`], and emptied when the controller requests it after the run.
+//! The request record that an agent keeps during a run, in an unlinked file, which disappears with the agent however
+//! that ends. Filled by [`crate::run_thread`], and read out when the controller requests it after the run.
 //!
 //! The rule: requests that cannot be kept are counted, and the run continues.
 
@@ -15,7 +15,7 @@ use brunt_result::op::TABLE;
 use brunt_result::{RequestRecord, RequestStatus};
 use rustix::fs::fstatvfs;
 
-/// The record leaves this much space free in its file system.
+/// The record leaves this much space free on its file system.
 const ROOM_BYTES: u64 = 64 << 20;
 /// Bytes written between two checks of the free space.
 const LOOK_BYTES: u64 = 4 << 20;
@@ -40,7 +40,7 @@ impl RequestSpool {
     /// Creates the record in this folder.
     ///
     /// # Errors
-    /// No file can be created there.
+    /// No file can be created in the folder.
     pub fn create(folder: &Path) -> io::Result<RequestSpool> {
         unnamed_file(folder, "requests").map(RequestSpool::of)
     }
@@ -84,7 +84,7 @@ impl RequestSpool {
             }
             self.next_look = self.written_bytes + LOOK_BYTES;
         }
-        // Overwrites the incomplete data of a failed attempt.
+        // Overwrites incomplete data left by a failed attempt.
         self.file.write_all_at(&self.pending, self.written_bytes)?;
         self.written_bytes += self.pending.len() as u64;
         Ok(())
@@ -112,7 +112,7 @@ impl RequestSpool {
 /// Creates a file in this folder and unlinks it immediately; until then, its name contains `word`.
 ///
 /// # Errors
-/// No file can be created there.
+/// No file can be created in the folder.
 pub(crate) fn unnamed_file(folder: &Path, word: &str) -> io::Result<File> {
     let number = NAMES.fetch_add(1, Ordering::Relaxed);
     let path = folder.join(format!("brunt-{word}-{}-{number}", std::process::id()));

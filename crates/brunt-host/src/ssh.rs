@@ -1,5 +1,5 @@
-//! Starts an agent through ssh: with the remote host's own program if it is of this version, otherwise with a copy of
-//! this one that is deleted from the remote disk as soon as it runs.
+//! Starts an agent through ssh: with the remote host's own program if it has this version, otherwise with a copy of
+//! this program that is deleted from the remote disk as soon as it runs.
 //!
 //! The remote shell announces its next action with a marker line, so that earlier output of login scripts does no harm.
 //! The rule: nothing is installed, opened or left behind on the remote host. ssh's own configuration, keys and known
@@ -19,7 +19,7 @@ use crate::stream::{MessageStream, StreamError, read_within, write_within};
 
 /// The line after which the agent's output begins.
 const BEGINS: &str = "brunt-agent-begins";
-/// The line that requests a copy, with the remote machine's architecture.
+/// The line that requests a copy and states the remote machine's architecture.
 const NEEDED: &str = "brunt-agent-needed";
 /// Maximum output of a login script before the marker line.
 const CHATTER_BYTES_MAX: usize = 64 << 10;
@@ -34,8 +34,8 @@ pub(crate) struct SshStart<'a> {
     pub ssh: &'a [String],
     /// The destination in ssh's syntax.
     pub destination: &'a str,
-    /// The path of a program that is already there; `None` means the one in the path if it is of this version,
-    /// otherwise a copy.
+    /// The path of a program that is already on the host; `None` means the one in the host's PATH if it has this
+    /// version, otherwise a copy.
     pub program: Option<&'a str>,
     /// The version, as printed by the remote program.
     pub version: &'a str,
@@ -161,8 +161,8 @@ fn send_program(
     }
 }
 
-/// The script for the remote shell. It is passed in single quotes, so that it works with any shell, and contains none
-/// itself. The folder is removed however the script ends, even if its output is not read.
+/// The script for the remote shell. The script is passed in single quotes, so that it works with any shell, and
+/// contains no single quotes itself. The folder is removed however the script ends, even if its output is not read.
 fn far_command(start: &SshStart<'_>, bytes: u64) -> String {
     let arguments: String = start
         .arguments
@@ -227,8 +227,8 @@ impl Heard {
 mod tests {
     use super::*;
 
-    /// A host that accepts the copy too slowly doesn't block callers, and one that ends in the meantime is reported as
-    /// ended.
+    /// A host that accepts the copy too slowly doesn't block callers, and a host that ends in the meantime is
+    /// reported as ended.
     #[test]
     fn a_slow_copy_ends_with_its_time_limit() {
         let send = |program: &str, copy_max: Duration, login_max: Duration| {
@@ -265,7 +265,7 @@ mod tests {
         );
     }
 
-    /// No folder for the copy is left on a host whose controller disappears, whenever that happens.
+    /// A controller that disappears at any time leaves no folder for the copy on the host.
     #[test]
     fn an_unfinished_copy_leaves_no_folder() {
         let start = SshStart {
@@ -277,7 +277,7 @@ mod tests {
             login_max: Duration::ZERO,
             copy_max: Duration::ZERO,
         };
-        // The output is not read; nothing is sent; something other than a program is sent.
+        // Three cases: the output is not read, nothing is sent, or something other than a program is sent.
         for around in ["{} | :", "{} </dev/null", "echo 12345 | {}"] {
             let folder = tempfile::tempdir().unwrap();
             let mut command = Command::new("sh");

@@ -1,9 +1,9 @@
-//! Messages over file descriptors: what a thread needs to hold a conversation without ever waiting longer than it
-//! chooses. Works on pipes of ssh and of a child process, and on a socket with TLS.
+//! Messages over file descriptors: lets a thread hold a conversation without ever waiting longer than it chooses.
+//! Works on the pipes of ssh or a child process, and on a socket with TLS.
 //!
 //! The rule: neither side can make the other buffer more than a frame and a bounded backlog. Adding to a full backlog
-//! returns [`StreamError::Full`]. Low-priority messages go through [`MessageStream::send_later`], behind everything
-//! else; [`MessageStream::later_backlog`] shows beforehand whether one that may be dropped should be.
+//! returns [`StreamError::Full`]. Low-priority messages go through [`MessageStream::send_later`], after everything
+//! else; [`MessageStream::later_backlog`] shows in advance whether a droppable message should be dropped.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,11 +19,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::tls::{Seal, TlsError};
 
-/// Maximum bytes waiting to be sent: a frame of the maximum size, and as much again.
+/// Maximum bytes waiting to be sent: two frames of the maximum size.
 const BACKLOG_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
 /// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
-/// The size of the kernel's send buffer, behind whose contents clock replies wait. The kernel doubles this number for
+/// The size of the kernel's send buffer; clock replies wait behind its contents. The kernel doubles this number for
 /// its own use (tcp(7)).
 const SOCKET_BYTES: usize = 64 << 10;
 /// A pipe that is ready accepts this much without blocking, whatever its reader does: PIPE_BUF (pipe(7)).
@@ -86,8 +86,8 @@ pub struct MessageStream {
 }
 
 impl MessageStream {
-    /// Reads from one descriptor and writes to the other, which may be the same. Neither has to be non-blocking,
-    /// because they may be shared with others, such as a terminal's shell.
+    /// Reads from one descriptor and writes to the other, which may be the same. The descriptors needn't be
+    /// non-blocking, because they may be shared with other processes, such as a terminal's shell.
     pub fn new(input: OwnedFd, output: OwnedFd) -> MessageStream {
         MessageStream {
             input,
@@ -109,7 +109,7 @@ impl MessageStream {
             what: "use the connection",
             source,
         };
-        // Send small messages immediately: clock requests must not wait for more data.
+        // Sends small messages immediately: clock requests must not wait for more data.
         socket
             .set_nodelay(true)
             .and_then(|()| socket.set_nonblocking(true))
@@ -153,7 +153,7 @@ impl MessageStream {
     /// Queues a message, and sends as much as possible without waiting.
     ///
     /// # Errors
-    /// It is longer than a frame, the peer doesn't read, or it is gone.
+    /// The message is longer than a frame, the peer doesn't read, or the peer is gone.
     pub fn send(&mut self, message: &impl Serialize) -> Result<(), StreamError> {
         if self.backlog() > BACKLOG_BYTES_MAX - FRAME_BYTES_MAX {
             return Err(StreamError::Full(self.backlog()));
@@ -173,7 +173,7 @@ impl MessageStream {
     /// number of such messages.
     ///
     /// # Errors
-    /// It is longer than a frame, or the peer is gone.
+    /// The message is longer than a frame, or the peer is gone.
     pub fn send_later(&mut self, message: &impl Serialize) -> Result<(), StreamError> {
         let mut frame = Vec::new();
         encode(message, &mut frame)?;
@@ -186,8 +186,8 @@ impl MessageStream {
         }
     }
 
-    /// Moves the next low-priority message to the queue if that is empty, so that at most one goes ahead of later
-    /// messages.
+    /// Moves the next low-priority message to the queue if the queue is empty, so that at most one low-priority
+    /// message precedes messages sent later.
     fn next_later(&mut self) -> bool {
         let frame = if self.backlog() == 0 {
             self.later.pop_front()
@@ -234,7 +234,7 @@ impl MessageStream {
         [self.sent_bytes, self.received_bytes]
     }
 
-    /// Waits for bytes for up to `at_most`, while sending queued ones.
+    /// Waits for bytes for up to `at_most`, while sending queued bytes.
     ///
     /// # Errors
     /// The descriptors can no longer be read or written.
@@ -281,7 +281,7 @@ impl MessageStream {
     /// The next complete message.
     ///
     /// # Errors
-    /// The stream is unusable from then on.
+    /// The bytes are not valid messages; the stream is unusable from then on.
     pub fn take<M: for<'de> Deserialize<'de>>(&mut self) -> Result<Option<M>, StreamError> {
         Ok(self.decoder.take()?)
     }
@@ -345,10 +345,11 @@ impl MessageStream {
     }
 }
 
-/// Reads some bytes from a descriptor within this time; `None` if there are none yet, empty at the end of the stream.
+/// Reads some bytes from a descriptor within this time; returns `None` if there are none yet, and nothing at the end
+/// of the stream.
 ///
 /// # Errors
-/// It cannot be read.
+/// The descriptor cannot be read.
 pub(crate) fn read_within(
     from: impl AsFd,
     at_most: Duration,
@@ -371,7 +372,7 @@ pub(crate) fn read_within(
 /// Writes some bytes to a pipe within this time; returns the number of bytes, 0 if the pipe accepts none.
 ///
 /// # Errors
-/// It cannot be written.
+/// The pipe cannot be written.
 pub(crate) fn write_within(
     to: impl AsFd,
     bytes: &[u8],
@@ -480,8 +481,7 @@ mod tests {
         assert!(matches!(error, StreamError::Full(_)), "{error}");
     }
 
-    /// A reply overtakes low-priority messages, except for one of them and those in the kernel's buffer; all arrive, in
-    /// order.
+    /// A reply overtakes all low-priority messages except one and those in the kernel's buffer; all arrive, in order.
     #[test]
     fn low_priority_messages_are_overtaken() {
         let (mut here, mut there) = pair();
@@ -506,13 +506,17 @@ mod tests {
             .iter()
             .position(|one| *one == FromHost::Released)
             .unwrap();
-        assert_eq!(at, 100 - before, "behind those that were under way");
+        assert_eq!(
+            at,
+            100 - before,
+            "behind those that were already being sent"
+        );
         heard.remove(at);
         assert!(heard.into_iter().eq((0..100).map(note)));
         assert_eq!((here.backlog(), here.later_backlog()), (0, 0));
     }
 
-    /// Invalid bytes end the conversation, and so does a peer that leaves.
+    /// Invalid bytes end the conversation, and so does a peer that closes the connection.
     #[test]
     fn invalid_bytes_and_a_closed_peer_end_the_conversation() {
         let (mut here, there) = pair();

@@ -1,8 +1,8 @@
-//! What several tests of this crate need.
+//! Helpers for several tests of this crate.
 
 use brunt_protocol::{Assignment, LoadStep, Secret};
 
-/// An assignment of run 1: a block load with a single worker on `target`.
+/// An assignment for run 1: a block load with a single worker on `target`.
 pub(crate) fn assignment(load: &str, target: &str) -> Assignment {
     Assignment {
         run: 1,

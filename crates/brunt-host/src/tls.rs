@@ -1,8 +1,8 @@
 //! TLS 1.3 for a connection, without I/O: converts received bytes to plain bytes, and back. Both sides present a
-//! certificate of the same authority; nothing is sent before that.
+//! certificate from the same authority; nothing is sent before that.
 //!
 //! The rule: there is no unencrypted or one-sided mode. No resumption, no early data, no older version; an agent's
-//! certificate is not valid for a controller, nor vice versa.
+//! certificate is not valid for a controller, and vice versa.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use rustls::{ClientConfig, Connection, RootCertStore, ServerConfig};
 
 use crate::identity::{Identity, IdentityError};
 
-/// The application protocol (ALPN), so that a connection meant for something else is refused (RFC 7301).
+/// The application protocol (ALPN), so that a connection meant for something else is rejected (RFC 7301).
 const PROTOCOL: &[u8] = b"brunt-agent/1";
 
 /// Why the peer is not trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// Its certificate, its version or its bytes are invalid, or it rejects ours.
+    /// The peer's certificate, version or bytes are invalid, or it rejects our certificate.
     #[error("TLS: {0}")]
     Protocol(#[from] rustls::Error),
-    /// Not a valid host name in a certificate.
+    /// The name is not a valid host name in a certificate.
     #[error("'{0}' is not a host name")]
     Name(String),
 }
@@ -113,10 +113,11 @@ impl Seal {
         self.0.is_handshaking()
     }
 
-    /// Decrypts received bytes, and appends the plain bytes. TLS's own replies are available from [`Seal::take`].
+    /// Decrypts received bytes, and appends the plain bytes. Replies that TLS itself has to send are available from
+    /// [`Seal::take`].
     pub fn open(&mut self, mut wire: &[u8], plain: &mut Vec<u8>) -> Result<(), TlsError> {
         while !wire.is_empty() {
-            // The source is memory, so reading only fails if the buffer is full, and it is emptied below.
+            // The source is memory, so reading only fails if the buffer is full, and the buffer is emptied below.
             if self.0.read_tls(&mut wire).unwrap_or(0) == 0 {
                 let full = rustls::Error::General("excess bytes at the end".to_string());
                 return Err(full.into());
@@ -141,7 +142,7 @@ impl Seal {
     }
 }
 
-/// Reads everything available; whether more may follow doesn't matter here.
+/// Reads everything available; whether more follows doesn't matter here.
 fn read_all(reader: &mut impl Read, plain: &mut Vec<u8>) {
     let mut part = [0; 16 << 10];
     loop {

@@ -18,14 +18,14 @@ use subtle::ConstantTimeEq;
 
 /// Maximum length of challenges and responses (RFC 7143, 12.1.3).
 const BINARY_BYTES_MAX: usize = 1024;
-/// Maximum length of names, as of all text values without another limit (RFC 7143, 6.1).
+/// Maximum length of names, as for all text values without another limit (RFC 7143, 6.1).
 const NAME_BYTES_MAX: usize = 255;
 /// Length of our own challenges: at least the length of the longest digest.
 const CHALLENGE_BYTES: usize = 32;
 
 /// The hash algorithms of RFC 7143, 12.1.3, with their wire numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the standards' own names
+#[allow(missing_docs)] // the standards' names
 pub enum Algorithm {
     Md5 = 5,
     Sha1 = 6,
@@ -111,12 +111,12 @@ impl Credentials {
     }
 }
 
-/// A user who may log in, and how the target authenticates itself to that user.
+/// A user who may log in, and how the target authenticates itself to this user.
 #[derive(Clone, Debug)]
 pub struct ChapUser {
     /// The initiator's credentials.
     pub initiator: Credentials,
-    /// The target's credentials; `None`: mutual authentication is refused.
+    /// The target's credentials; if `None`, mutual authentication is refused.
     pub own: Option<Credentials>,
 }
 
@@ -131,7 +131,7 @@ impl Challenge {
     /// An unpredictable challenge.
     ///
     /// # Panics
-    /// If the kernel fails to provide random numbers, which does not happen on Linux.
+    /// The kernel fails to provide random numbers, which does not happen on Linux.
     pub fn random() -> Challenge {
         let mut bytes = [0; CHALLENGE_BYTES + 1];
         getrandom::fill(&mut bytes).expect("random numbers from the kernel");
@@ -162,7 +162,7 @@ pub enum ChapError {
     /// The secrets of both directions are the same, which would let a peer without the secret log in.
     #[error("CHAP: both directions have the same secret; use different ones")]
     SameSecret,
-    /// The initiator requires mutual authentication, but no secret for it is configured.
+    /// The initiator requires mutual authentication, but no secret is configured for it.
     #[error("CHAP: the peer requires mutual authentication, for which no secret is configured")]
     NotMutual,
 }
@@ -365,7 +365,7 @@ fn name_in<'a>(pairs: &[(&str, &'a str)]) -> Result<&'a str, ChapError> {
 
 fn binary(pairs: &[(&str, &str)], key: &'static str) -> Result<Vec<u8>, ChapError> {
     let text = value(pairs, key)?;
-    // The longer of the two encodings: "0x" and two hexadecimal digits per byte.
+    // The limit for the longer of the two encodings: "0x" and two hexadecimal digits per byte.
     if text.len() > 2 + 2 * BINARY_BYTES_MAX {
         return Err(ChapError::Key(key));
     }
@@ -476,7 +476,7 @@ mod tests {
         check(&offer[0].1, "8");
     }
 
-    /// A peer without the secret is refused, even if it tries to make us compute the response.
+    /// A peer without the secret is rejected, even if it tries to make us compute the response.
     #[test]
     fn a_peer_without_the_secret_is_refused() {
         let check = |mut initiator: ChapInitiator, own: Option<Credentials>, offer, expected| {
@@ -543,7 +543,7 @@ mod tests {
         );
     }
 
-    /// An initiator that sends the target's own challenge back is refused even if its response is right.
+    /// An initiator that sends the target's own challenge back is rejected even if its response is right.
     #[test]
     fn target_refuses_its_own_challenge() {
         let mut target = ChapTarget::new(THEIRS);

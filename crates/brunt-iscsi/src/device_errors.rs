@@ -10,8 +10,8 @@ use brunt_block::error::{Language, WORDS_BYTES};
 use brunt_block::{DeviceError, RefusalDetail, RefusalKind};
 use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 
-/// The encoding of SCSI errors: status, key and flags, code, qualifier, sense-key-specific bytes, and the eight bytes
-/// of the information field.
+/// The encoding of SCSI errors: status, sense key and flags, code, qualifier, sense-key-specific bytes, and the eight
+/// bytes of the information field.
 pub static SCSI: Language = Language {
     name: "SCSI",
     write,
@@ -48,7 +48,7 @@ pub fn is_recovered(status: ScsiStatus, sense: Option<&Sense>) -> bool {
     status == ScsiStatus::CheckCondition && kind(status, sense) == RefusalKind::Recovered
 }
 
-/// The status and sense of an error that came from a LUN.
+/// The status and sense of an error that came from a LUN; `None` for other errors.
 pub fn status_of(error: &DeviceError) -> Option<(ScsiStatus, Option<Sense>)> {
     match error {
         DeviceError::Refused {
@@ -59,8 +59,8 @@ pub fn status_of(error: &DeviceError) -> Option<(ScsiStatus, Option<Sense>)> {
     }
 }
 
-/// The status and sense for a refused command: the LUN's own if the error carries them, otherwise those that correspond
-/// to the error's kind.
+/// The status and sense data for this kind of refusal: the LUN's own if `detail` carries them, otherwise those that
+/// correspond to the kind.
 pub(crate) fn status_for(
     kind: RefusalKind,
     detail: RefusalDetail,

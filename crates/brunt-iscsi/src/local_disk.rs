@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use brunt_block::StorageId;
 use brunt_wire::scsi::unit_names::{self, UnitNames};
 
-/// Adds the names of disks by which a LUN is known over any path.
+/// Adds the disks' own names, by which a LUN is known over any path.
 pub fn with_names(mut storage: Vec<StorageId>) -> Vec<StorageId> {
     let names: Vec<StorageId> = storage
         .iter()
@@ -61,7 +61,7 @@ mod tests {
         brunt_wire::scsi::inquiry::vpd(code, body)
     }
 
-    /// A folder like that of a SCSI disk in sysfs, with these designators.
+    /// A folder like a SCSI disk's folder in sysfs, with these designators.
     fn disk(designators: &[u8]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let device = folder.path().join("device");

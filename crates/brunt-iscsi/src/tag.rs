@@ -2,7 +2,7 @@
 
 use std::hash::Hasher;
 
-/// Tags are numbers that a transport counts or an initiator chooses, and one multiplication distributes them. An
+/// Tags are numbers that a transport counts or an initiator chooses, and one multiplication distributes them well. An
 /// initiator that provokes collisions slows down only its own connection, with a table of at most a thousand entries.
 #[derive(Default)]
 pub(crate) struct TagHasher(u64);

@@ -97,7 +97,7 @@ fn nothing_is_lost_or_overtaken() {
     }
 }
 
-/// Handles numbers without effect.
+/// Ignores the numbers it receives.
 struct Ignore;
 
 impl Actor for Ignore {
@@ -122,7 +122,7 @@ impl Actor for Burst {
     }
 }
 
-/// Handles messages without effect; tests read its statistics.
+/// Ignores the messages it receives; tests read its statistics.
 struct Count;
 
 impl Actor for Count {
@@ -406,8 +406,7 @@ fn an_idle_scheduler_steals_from_a_busy_one() {
             }
         }
     }
-    // On a busy machine, the second scheduler may start only after the first is done; then try
-    // again.
+    // On a busy machine, the second scheduler may start only after the first is done; in that case, try again.
     for _ in 0..50 {
         let system = Builder::default().schedulers(2).start();
         let (ran, threads) = channel();

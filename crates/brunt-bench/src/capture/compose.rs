@@ -18,7 +18,7 @@ use super::scsi;
 use crate::BenchError;
 
 const CLIENTS: usize = 4;
-/// Variants of each of the built-in files.
+/// Number of variants of each built-in file.
 const FILES: u32 = 64;
 /// Size of READ and WRITE: 64 KiB.
 const DATA_BYTES: usize = 64 << 10;
@@ -75,11 +75,11 @@ pub fn compose(
 pub struct CaptureBursts {
     /// Number of bursts.
     pub count: u64,
-    /// Time from the beginning of one to that of the next.
+    /// Time from the start of one burst to the start of the next.
     pub every_ns: u64,
     /// Calls per burst.
     pub calls: u64,
-    /// Each of the built-in capture's files stands for up to this many; a few of them get most of the accesses.
+    /// Each file of the built-in capture stands for up to this many files; a few of them get most of the accesses.
     pub files: u32,
     /// After this many bursts, other files are used.
     pub files_for: u64,
@@ -88,7 +88,7 @@ pub struct CaptureBursts {
 /// Writes a capture of bursts as pcap, until it is complete or `stop` returns true. Returns the number of calls.
 ///
 /// # Errors
-/// It cannot be written.
+/// The capture cannot be written.
 pub fn compose_bursts(
     to: impl Write,
     bursts: &CaptureBursts,
@@ -126,7 +126,7 @@ impl PacketOut for PacketFiles {
     }
 }
 
-/// A pcap stream with nanoseconds.
+/// A pcap stream with nanosecond timestamps.
 struct PcapPipe<W: Write>(BufWriter<W>);
 
 impl<W: Write> PcapPipe<W> {
@@ -164,7 +164,7 @@ struct Composer<P> {
     time_ns: u64,
     frame: Vec<u8>,
     data: Vec<u8>,
-    /// Variants of each file that are used, and the first of them.
+    /// Number of variants of each file in use, and the first of them.
     files: u32,
     first_file: u32,
 }
@@ -388,7 +388,7 @@ impl<P: PacketOut> Composer<P> {
         }
     }
 
-    /// Fills in new data: 25 % of its blocks are recurring ones, 10 % zeros, 15 % text, the rest random.
+    /// Fills in new data: 25 % of its blocks are recurring blocks, 10 % zeros, 15 % text, the rest random.
     fn fill(&mut self) {
         for block in self.data.chunks_mut(BLOCK_BYTES) {
             match self.random.below(100) {

@@ -1,5 +1,5 @@
-//! Measures how much of a capture is recovered when the tap loses packets. All programs see the same losses;
-//! [`brunt_capture::recovery`] counts which operations were still recoverable, as in the tests.
+//! Measures how many of a capture's operations are recovered when the tap loses packets. All programs see the same
+//! losses; [`brunt_capture::recovery`] counts which operations were still recoverable, as in the tests.
 //!
 //! The rule: an operation that is invented, or matched with another operation's reply, fails the run.
 
@@ -23,7 +23,7 @@ use crate::{BenchError, BenchResult, Console};
 
 /// Minimum share of the recoverable operations that must be recovered.
 const RECOVERED_MIN: f64 = 0.995;
-/// Maximum slowdown compared with the whole capture.
+/// Maximum slowdown compared with the complete capture.
 const SLOWER_MAX: f64 = 1.2;
 
 /// Removes packets from all captures and prints a table for each.
@@ -53,7 +53,7 @@ pub fn run(
         for share in shares {
             if output.is_interrupted() {
                 return Err(BenchError::interrupted(
-                    "interrupted: lines printed so far are complete",
+                    "interrupted: the lines printed so far are complete",
                 ));
             }
             let lossy = Lossy::new(subject, *share, seed, part, scratch)?;
@@ -136,7 +136,7 @@ struct Lossy {
     path: std::path::PathBuf,
     /// Which packets of the complete capture are kept.
     kept: Vec<bool>,
-    /// Its first part, for tshark, and the number of packets of the complete capture that it covers.
+    /// The first part of the lossy capture, for tshark, and how many packets of the complete capture it covers.
     part: std::path::PathBuf,
     part_end: u64,
 }
@@ -174,7 +174,7 @@ impl Lossy {
         })
     }
 
-    /// The operations that tshark recovers in the first part, and those that were recoverable there.
+    /// The operations that tshark recovers in the first part, and the operations that were recoverable there.
     fn tsharks(
         &self,
         truth: &FoundOperations,
@@ -211,7 +211,7 @@ fn id(address: &str, port: &str, xid: u32) -> Option<Id> {
     Some((address.0, port.parse().ok()?, xid))
 }
 
-/// How much longer the analyses take per packet on the lossy capture than on the complete one.
+/// How much longer the analyses take per byte on the lossy capture than on the complete one.
 fn slower(
     subject: &SubjectCapture,
     lossy: &Path,
@@ -270,7 +270,9 @@ fn print(
         (
             slower,
             slower <= SLOWER_MAX,
-            format!("{slower:.2} times the time per byte; goal at most {SLOWER_MAX}"),
+            format!(
+                "{slower:.2} times the time per byte of the complete capture; goal at most {SLOWER_MAX}"
+            ),
         ),
         (
             ours.invented.len() as f64,
@@ -299,7 +301,7 @@ mod tests {
     use super::*;
     use crate::capture::compose::{CaptureContent, compose};
 
-    /// More packets than the capture has.
+    /// More packets than the test's capture has.
     const PACKETS_MAX: usize = 1 << 16;
 
     /// The required share of the recoverable iSCSI commands is recovered, and none is invented.

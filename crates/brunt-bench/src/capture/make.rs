@@ -25,7 +25,7 @@ pub fn run(settings: &CaptureBench, folder: &Path, output: &dyn Console) -> Benc
             with missing packets";
         return Err(BenchError::usage(what));
     }
-    // Compressed captures are decompressed there.
+    // Compressed captures are decompressed into a scratch folder inside this folder.
     let scratch = Scratch::new(Some(folder), "make")?;
     let subjects: Result<Vec<SubjectCapture>, BenchError> = match &settings.files[..] {
         [] => Made::ALL

@@ -1,5 +1,5 @@
-//! Real NFSv3 calls and replies from a capture, modified: another xid, other files, 64 KiB of data in place of a byte.
-//! Called by [`super::compose`].
+//! Real NFSv3 calls and replies from a capture, modified: another xid, other files, 64 KiB of data instead of one
+//! byte. Called by [`super::compose`].
 //!
 //! The rule: each result is parsed again by our own parser before it is used.
 
@@ -174,7 +174,7 @@ fn with_handles(bytes: Vec<u8>, places: &Places) -> Message {
 /// The exchanges in the embedded capture.
 ///
 /// # Errors
-/// It cannot be read, which a test would have caught.
+/// The embedded capture cannot be parsed, which a test would have caught.
 pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
     let input = Box::new(PIECE);
     let mut source =
@@ -280,7 +280,7 @@ impl CallAndReply {
             .is_some_and(|(call, _, reply, _)| call.xid == reply.xid)
     }
 
-    /// Whether it succeeded.
+    /// Whether the call succeeded.
     pub fn succeeded(&self) -> bool {
         self.parts()
             .is_some_and(|(_, _, _, results)| results.status == v3::Status::OK)
@@ -294,7 +294,7 @@ impl CallAndReply {
     /// A READ at another offset that is answered with `data`.
     ///
     /// # Panics
-    /// If this is not a successful READ.
+    /// This is not a successful READ.
     pub fn read(&self, xid: u32, files: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let (mut call, mut reply) = self.varied(xid, files);
         // READ3args end with offset and count.
@@ -319,7 +319,7 @@ impl CallAndReply {
     /// A WRITE of `data` at another offset.
     ///
     /// # Panics
-    /// If this is not a successful WRITE.
+    /// This is not a successful WRITE.
     pub fn write(&self, xid: u32, files: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let (mut call, mut reply) = self.varied(xid, files);
         let (header, args, ..) = self.parts().expect("the message is complete");

@@ -1,6 +1,6 @@
-//! `brunt-bench capture`: how fast captures are analysed, compared with tshark and nfstrace, and how much is recovered
-//! when the tap loses packets. All programs read the same files from the page cache, in turns. Can also send a capture
-//! out of an interface, to test live captures.
+//! `brunt-bench capture`: how fast captures are analysed, compared with tshark and nfstrace, and how much is
+//! recovered when the tap loses packets. All programs read the same files from the page cache, taking turns. Can also
+//! send a capture out of an interface, to test live captures.
 
 mod compose;
 mod loss;
@@ -26,12 +26,12 @@ use crate::{BenchError, BenchResult, Console};
 use replay::Replay;
 use subject::{Made, SubjectCapture};
 
-/// Analysis and tracing of captures against tshark and nfstrace; or send a capture out of an interface
+/// Analysis and tracing of captures, compared with tshark and nfstrace; or send a capture out of an interface
 #[derive(Clone, Debug)]
 pub struct CaptureBench {
     /// Capture files: pcap or pcapng, plain, gzip or zstd. Without any, four captures are generated and removed
-    /// afterwards (4.8 GB in total, or a tenth of that with --quick): 64 KiB READ and WRITE of NFS with MTUs of 1500
-    /// and 9000, small operations, and 64 KiB READ and WRITE of iSCSI.
+    /// afterwards (4.8 GB in total, a tenth of that with --quick): 64 KiB READ and WRITE over NFS with MTUs of 1500
+    /// and 9000, small operations, and 64 KiB READ and WRITE over iSCSI.
     pub files: Vec<PathBuf>,
 
     /// Rounds; each measures every program in turn, and medians over rounds are reported
@@ -52,23 +52,23 @@ pub struct CaptureBench {
     /// Measure the cost of the mergeable tables instead: traces with and without them
     pub tables: bool,
 
-    /// Seed for the choice of removed packets
+    /// Seed for choosing the packets to remove
     pub seed: u64,
 
-    /// Only write the captures, and copies without the packets of `loss`, to this folder, and keep them
+    /// Only write the captures, and copies without the packets of `loss`, to this folder and keep them
     pub make: Option<PathBuf>,
 
-    /// Send the file out of this interface instead; preferably one in a network namespace created for this.
+    /// Send the file out of this interface instead, preferably one in a network namespace created for this.
     pub replay: Option<String>,
 
-    /// Send captures out of the first of these two connected interfaces, and measure how fast bare rings and captures
-    /// take them from the second.
+    /// Send captures out of the first of these two connected interfaces, and measure the highest rates at which bare
+    /// rings and captures receive them on the second without loss.
     pub wire: Option<[String; 2]>,
 
     /// Number of times to send the file.
     pub times: u32,
 
-    /// Send for this long instead; with `wire`, in each attempt.
+    /// How long to send, instead of `times`; with `wire`, the length of each attempt.
     pub duration: Option<Span>,
 
     /// Maximum rate in gigabits per second; if absent, as fast as the interface accepts packets.
@@ -79,7 +79,7 @@ impl CaptureBench {
     /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, a prerequisite is missing, or the figures miss a requirement.
+    /// The settings are invalid, a prerequisite is missing, or the results miss a requirement.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         if let Some(interface) = &self.replay {
             let [file] = &self.files[..] else {

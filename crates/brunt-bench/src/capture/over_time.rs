@@ -1,7 +1,7 @@
 //! Measures an analysis over time while a tap repeatedly loses packets (Figure 8 of the Chronicle paper). Packets
-//! arrive at a set pace, in phases without and with losses. For each interval, counts the operations found, the packets
-//! that have arrived but not been analysed (the backlog), and the data that is kept because something before it is
-//! missing.
+//! arrive at a set pace, in phases with and without losses. For each interval, counts the operations found, the
+//! packets that have arrived but not been analysed (the backlog), and the data that is kept because something before
+//! it is missing.
 //!
 //! The rule: a clock sets the arrival times, not the reader. A packet is due when the line would have carried
 //! everything before it; a packet that is due but not analysed is backlog, however late the analysis is.
@@ -19,7 +19,7 @@ use crate::{BenchError, Console};
 
 /// Packets arrive at this share of the maximum rate of the analysis without losses: the paper's 10 of 14 Gb/s.
 const PACE: f64 = 0.7;
-/// Number of passes without a pace, the fastest of which gives the maximum rate: a pass takes less than a second, and
+/// Number of unpaced passes, the fastest of which gives the maximum rate: a pass takes less than a second, and
 /// interference can only make it slower.
 const TRIALS: u32 = 3;
 /// Number of intervals.
@@ -118,7 +118,7 @@ impl Pass<'_> {
         while source.fill(&mut batch).map_err(BenchError::usage)? {
             if output.is_interrupted() {
                 return Err(BenchError::interrupted(
-                    "interrupted: lines printed so far are complete",
+                    "interrupted: the lines printed so far are complete",
                 ));
             }
             for packet in batch.packets() {
@@ -216,7 +216,7 @@ pub fn run(
         .max()
         .unwrap_or(0);
     output.line(format_args!(
-        "  over time: {:.2} Gb/s arriving, at most {:.2} without losses; backlog {:.2} MB and at most {:.2} MB kept",
+        "  over time: {:.2} Gb/s arriving, maximum {:.2} without losses; peak backlog {:.2} MB, peak kept {:.2} MB",
         gbit(pace),
         gbit(capacity),
         most / 1e6,
@@ -269,8 +269,8 @@ mod tests {
         );
     }
 
-    /// If every packet in the middle of a capture is lost, none before or after them is; every packet and every
-    /// operation is in some interval, except for those of the last, unfinished one.
+    /// If every packet in the middle phase is lost, no packet in the other phases is; every packet and operation is
+    /// counted in some interval, except for those in the last, unfinished interval.
     #[test]
     fn intervals_account_for_every_packet_and_operation() {
         let file = concat!(

@@ -21,7 +21,7 @@ use crate::peers;
 use crate::program;
 use crate::scratch::Scratch;
 
-/// The fields that tshark writes: those of operations, not of attributes.
+/// The fields that tshark prints: those that identify an operation, without its attributes.
 const FIELDS: [&str; 17] = [
     "frame.time_epoch",
     "ip.src",
@@ -90,7 +90,7 @@ pub struct ProgramRun {
     pub cpu: Duration,
     /// Peak memory.
     pub resident_bytes_max: u64,
-    /// Calls that it found; for nfstrace and tshark, see [`Program::run`].
+    /// Calls that the program found; for nfstrace and tshark, see [`Program::run`].
     pub calls: u64,
     /// Bytes of the trace, if one was written.
     pub trace_bytes: Option<u64>,
@@ -107,7 +107,7 @@ impl Program {
         Program::Tshark,
     ];
 
-    /// Its display name.
+    /// The program's display name.
     pub fn name(self) -> &'static str {
         match self {
             Program::Analyses => "ours, all analyses, one core",
@@ -120,7 +120,7 @@ impl Program {
         }
     }
 
-    /// Why it cannot run on this machine, if it can't.
+    /// Why the program cannot run on this machine, if it can't.
     pub fn missing(self) -> Option<String> {
         match self {
             Program::Analyses | Program::Trace | Program::TraceWithout(_) => None,
@@ -152,7 +152,7 @@ impl Program {
     /// histograms.
     ///
     /// # Errors
-    /// It doesn't start, it fails, or its output is not as expected.
+    /// The program doesn't start, it fails, or its output is not as expected.
     pub fn run(self, capture: &Path, scratch: &Scratch) -> Result<ProgramRun, BenchError> {
         let tell = |error: io::Error| BenchError::failed(format!("{}: {error}", self.name()));
         let own = || program::brunt().map(Command::new);
@@ -181,7 +181,7 @@ impl Program {
                 &mut command
             }
             Program::Tshark => &mut command,
-            // It writes a file per connection into its working directory.
+            // nfstrace writes one file per connection into its working directory.
             Program::Nfstrace => command
                 .args(["-m", "stat", "-a", BREAKDOWN, "-I"])
                 .arg(capture),
@@ -269,7 +269,7 @@ fn tshark(capture: &Path, reorder: bool) -> Command {
     command
 }
 
-/// The sum of operations in nfstrace's histograms: the total of each protocol, excluding those of sessions.
+/// The sum of operations in nfstrace's histograms: the total of each protocol, without the totals of its sessions.
 fn histogram_operations(lines: &[String]) -> Option<u64> {
     let (mut operations, mut of_session) = (None, false);
     for line in lines {
@@ -285,8 +285,8 @@ fn histogram_operations(lines: &[String]) -> Option<u64> {
     operations
 }
 
-/// The messages in a line of [`FIELDS`]: the client's address and port, the xid, and whether it is a reply. For a frame
-/// with several messages, the line lists all of them.
+/// The NFS messages in a line of [`FIELDS`], that is, in one frame: each with the client's address and port, the xid,
+/// and whether it is a reply.
 pub fn messages(line: &str) -> impl Iterator<Item = ((&str, &str), u32, bool)> {
     let mut fields = line.split('\t').skip(1);
     let mut next = || fields.next().unwrap_or_default();
@@ -301,10 +301,10 @@ pub fn messages(line: &str) -> impl Iterator<Item = ((&str, &str), u32, bool)> {
         })
 }
 
-/// Passes on tshark's fields for a lossy capture, line by line.
+/// Passes tshark's fields for a lossy capture to `take`, line by line.
 ///
 /// # Errors
-/// It doesn't start, or it fails.
+/// tshark doesn't start or fails, or its output can't be read.
 pub fn each_line_of_tshark(
     capture: &Path,
     scratch: &Scratch,
@@ -346,7 +346,7 @@ fn on_cores<T>(cores: Option<usize>, start: impl FnOnce() -> io::Result<T>) -> i
 mod tests {
     use super::*;
 
-    /// The totals of protocols are added up; those of sessions are not counted again.
+    /// Protocol totals are added up; session totals are not counted again.
     #[test]
     fn nfstraces_protocol_totals_are_added_up() {
         let check = |text: &str, expected: Option<u64>| {

@@ -21,7 +21,7 @@ pub struct Replay<'a> {
     pub interface: &'a str,
     /// Number of times to send the file, unless `duration` is given.
     pub times: u32,
-    /// How long to send it.
+    /// How long to send the file.
     pub duration: Option<Span>,
     /// Maximum rate in gigabits per second.
     pub rate: Option<f64>,
@@ -31,7 +31,7 @@ impl Replay<'_> {
     /// Sends a file and prints the rate.
     ///
     /// # Errors
-    /// The file is not a capture, or the interface refuses it.
+    /// The file is not a capture, or sending on the interface fails.
     pub fn run(&self, file: &Path, output: &dyn Console) -> BenchResult {
         if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
             return Err(BenchError::usage(
@@ -58,7 +58,7 @@ impl Replay<'_> {
     /// Sends frames.
     ///
     /// # Errors
-    /// The interface doesn't exist, refuses a frame, or may not be used.
+    /// The interface doesn't exist, rejects a frame, or may not be used.
     pub fn send(&self, frames: &Frames, output: &dyn Console) -> Result<SentPackets, BenchError> {
         let sender = Transmitter::open(self.interface).map_err(|error| match error {
             LiveError::NotAllowed { .. } => BenchError::failed(error),
@@ -103,7 +103,7 @@ pub struct SentPackets {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How long it took.
+    /// How long sending took.
     pub seconds: f64,
     /// How often the interface had no room.
     pub full: u64,

@@ -17,7 +17,7 @@ const JUDGED_BYTES_MIN: u64 = 32 << 20;
 /// A program's runs on one capture.
 struct Contestant {
     program: Program,
-    /// Its input: the capture, or the first part of it.
+    /// The input: the capture, or the first part of it.
     subject: SubjectCapture,
     runs: Vec<ProgramRun>,
 }
@@ -40,7 +40,7 @@ impl Contestant {
         self.subject.calls as f64 / run.wall.as_secs_f64()
     }
 
-    /// The maximum over all rounds.
+    /// Peak memory over all rounds.
     fn resident_bytes(&self) -> u64 {
         self.runs
             .iter()
@@ -89,8 +89,7 @@ pub fn run(
             for contestant in &mut contestants {
                 if output.is_interrupted() {
                     return Err(BenchError::interrupted(
-                        "interrupted: the tables printed so far are complete, the others were not \
-                         measured",
+                        "interrupted: the tables printed so far are complete, and the others were not measured",
                     ));
                 }
                 contestant
@@ -119,7 +118,7 @@ pub fn present(output: &dyn Console) -> Vec<Program> {
         .collect()
 }
 
-/// Those of the `present` programs that find operations in this capture.
+/// The `present` programs that find operations in this capture.
 pub fn readers(present: &[Program], subject: &SubjectCapture) -> Vec<Program> {
     present
         .iter()
@@ -295,7 +294,7 @@ fn size_verdicts(subject: &SubjectCapture, trace: &Contestant, zstd_bytes: u64) 
     );
     let of_zstd = trace_bytes as f64 / zstd_bytes as f64;
     let text = format!(
-        "it is {of_zstd:.2} of `zstd -3` of the capture ({:.1} MB)",
+        "it is {of_zstd:.2} times as large as the capture under `zstd -3` ({:.1} MB)",
         zstd_bytes as f64 / 1e6
     );
     let zstd = match goals.below_zstd && judged {
@@ -307,7 +306,7 @@ fn size_verdicts(subject: &SubjectCapture, trace: &Contestant, zstd_bytes: u64) 
 
 /// How many times as fast one of our programs is as another program.
 fn speed_ratio(ours: &Contestant, other: &Contestant) -> Verdict {
-    // Within each round, because the machine's speed drifts.
+    // Computed within each round, because the machine's speed drifts.
     let ratio = |figure: fn(&Contestant, &ProgramRun) -> f64| {
         let pairs = ours.runs.iter().zip(&other.runs);
         median(

@@ -21,7 +21,7 @@ pub struct Goals {
     pub analyses_gbit: f64,
     /// With two cores, writing the trace: gigabits per second.
     pub trace_gbit: Option<f64>,
-    /// The same in calls per second.
+    /// With two cores, writing the trace: calls per second.
     pub trace_calls: Option<f64>,
     /// The capture's size divided by the trace's.
     pub smaller: f64,
@@ -57,19 +57,19 @@ impl Goals {
 /// A capture.
 #[derive(Clone, Debug)]
 pub struct SubjectCapture {
-    /// Its display name.
+    /// The capture's display name.
     pub name: String,
     /// A plain pcap file.
     pub path: PathBuf,
     /// Its length.
     pub file_bytes: u64,
-    /// Number of packets in it.
+    /// Number of packets in the file.
     pub packets: u64,
-    /// Their total length on the wire.
+    /// The packets' total length on the wire.
     pub wire_bytes: u64,
     /// The length of the longest packet.
     pub packet_bytes_max: u32,
-    /// Number of RPC calls and SCSI commands in it.
+    /// Number of RPC calls and SCSI commands in the file.
     pub calls: u64,
     /// Whether these are mostly SCSI commands, so that programs that only know NFS are left out.
     pub scsi: bool,
@@ -85,7 +85,7 @@ impl SubjectCapture {
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let mistake = |error: io::Error| BenchError::usage(format!("{}: {error}", file.display()));
         if is_plain(file).map_err(mistake)? {
-            // The programs run in other working directories.
+            // An absolute path, because the programs run in other working directories.
             return SubjectCapture::new(name, file.canonicalize().map_err(mistake)?);
         }
         let path = scratch.join(&format!("{name}.pcap"));
@@ -128,7 +128,7 @@ impl SubjectCapture {
         Goals::of(self)
     }
 
-    /// Its first part as another file: its packets up to a total of `bytes`.
+    /// The first part of the capture as another file: its packets up to a total of `bytes`.
     pub fn part(&self, bytes: u64, to: &Path) -> Result<SubjectCapture, BenchError> {
         let mut written = 0;
         write_packets(&self.path, to, |_, packet| {
@@ -178,9 +178,9 @@ fn is_plain(file: &Path) -> io::Result<bool> {
 pub enum Keep {
     /// Write it.
     Yes,
-    /// Leave it out.
+    /// Leave out this packet.
     No,
-    /// Leave out it and all later ones.
+    /// Leave out this packet and all later ones.
     End,
 }
 
@@ -214,7 +214,7 @@ pub fn write_packets(
 
 /// A capture that is generated for the run.
 pub struct Made {
-    /// Its display name.
+    /// The capture's display name.
     pub name: &'static str,
     load: CaptureContent,
     mtu: usize,
@@ -250,7 +250,7 @@ impl Made {
         },
     ];
 
-    /// Generates it in a folder, at a tenth of the size if `quick`.
+    /// Generates the capture in a folder, at a tenth of the size if `quick`.
     pub fn subject(&self, folder: &Path, quick: bool) -> Result<SubjectCapture, BenchError> {
         let path = folder.join(format!(
             "{}-{}.pcap",

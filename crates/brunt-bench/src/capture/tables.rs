@@ -1,7 +1,7 @@
-//! Measures the cost of the mergeable tables, `latency_histograms` and `sketches`: traces with both, with one, and with
-//! neither, in turns.
+//! Measures the cost of the mergeable tables, `latency_histograms` and `sketches`: traces with both, with one, and
+//! with neither, interleaved.
 //!
-//! The rule: all of them read the same capture in the same round, in an order drawn for each round.
+//! The rule: in each round, all traces are made from the same capture, in an order drawn for the round.
 
 use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ pub fn run(
         for (who, _) in interleaved(programs.len(), rounds as usize, 1) {
             if output.is_interrupted() {
                 return Err(BenchError::interrupted(
-                    "interrupted: captures printed so far are complete",
+                    "interrupted: the captures printed so far are complete",
                 ));
             }
             runs[who].push(programs[who].run(&subject.path, scratch)?);

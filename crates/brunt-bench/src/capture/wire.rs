@@ -1,6 +1,6 @@
-//! `brunt-bench capture --wire SEND,CAPTURE`: the highest rate at which packets can be taken from an interface without
-//! losing any: by a bare packet ring and by `AF_XDP`, both of which only count, and by `brunt capture`, with and without a
-//! trace. All take turns on the same pair of interfaces in the same run.
+//! `brunt-bench capture --wire SEND,CAPTURE`: the highest rate at which packets can be taken from an interface
+//! without losing any, by a bare packet ring and by `AF_XDP`, both of which only count, and by `brunt capture`, with
+//! and without a trace. All take turns on the same pair of interfaces in the same run.
 //!
 //! The rule: a rate counts only if every packet that was sent was seen. Figures for faster networks are extrapolated
 //! from CPU times, and labelled as such.
@@ -35,16 +35,17 @@ const ATTEMPT_QUICK: Duration = Duration::from_millis(500);
 /// Halvings of the interval that contains the rate: to 1/64 of the sender's rate.
 const STEPS: u32 = 6;
 const STEPS_QUICK: u32 = 3;
-/// Rates of networks to extrapolate to.
+/// Network rates to extrapolate to.
 const NETWORKS_GBIT: [f64; 2] = [25.0, 100.0];
-/// The kernel hands over the last packets after 10 ms; twice that for a reader that has to wait for a core, and so on.
+/// The kernel delivers the last packets within 10 ms, or within twice that to a reader that has to wait for a core;
+/// the rest is margin.
 const SETTLE: Duration = Duration::from_millis(300);
 
 /// The measurement.
 pub struct WireBench {
     /// The interface to send on.
     pub send: String,
-    /// The one connected to it.
+    /// The interface connected to it, which receives.
     pub on: String,
     /// How long to send in each attempt.
     pub duration: Option<Span>,
@@ -54,7 +55,7 @@ pub struct WireBench {
     pub quick: bool,
 }
 
-/// Who takes the packets.
+/// What receives the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
     /// A packet ring (`TPACKET_V3`); only counts.
@@ -120,7 +121,7 @@ impl Attempt {
 struct Fastest {
     /// The attempt at the highest rate without loss; `None` if each attempt lost packets.
     kept: Option<Attempt>,
-    /// The attempt as fast as the sender can.
+    /// The attempt at the sender's full speed.
     unlimited: Attempt,
 }
 
@@ -228,7 +229,7 @@ impl WireBench {
     ) -> Result<Attempt, BenchError> {
         if output.is_interrupted() {
             return Err(BenchError::interrupted(
-                "interrupted: captures printed so far are complete",
+                "interrupted: the captures printed so far are complete",
             ));
         }
         let usual = if self.quick { ATTEMPT_QUICK } else { ATTEMPT };
@@ -382,7 +383,7 @@ impl WireTable<'_> {
             last.sent.gbit(),
             100.0 * median(&lost)
         ));
-        // Whether or not it was complete, CPU times are of the packets that were seen.
+        // CPU times are per packet that was seen, even if the attempt lost packets.
         let typical = of
             .iter()
             .map(|one| one.kept.as_ref().unwrap_or(&one.unlimited));
@@ -398,14 +399,16 @@ impl WireTable<'_> {
         });
         if reader.is_capture() {
             let verdict = if ratio >= GOAL { "reached" } else { "missed" };
-            output.line(format_args!("    = goal of {GOAL} of the ring: {verdict}"));
+            output.line(format_args!(
+                "    = goal of {GOAL} of the ring's rate: {verdict}"
+            ));
             row["goal_reached"] = json!(ratio >= GOAL);
             let mut needed = Vec::new();
             for network in NETWORKS_GBIT {
                 let cores = cores(&costs, network, self.packet_bytes);
                 let text: Vec<String> = cores.iter().map(|(s, n)| format!("{s} {n:.2}")).collect();
                 output.line(format_args!(
-                    "    arithmetic, not measured: cores at {network:.0} Gb/s: {}",
+                    "    computed, not measured: cores needed at {network:.0} Gb/s: {}",
                     text.join(", ")
                 ));
                 needed.push(json!({ "gbit_per_s": network, "cores": cores }));

@@ -1,8 +1,9 @@
-//! Does a fio job measure the same in Brunt? Typical job files, run unchanged by fio and by `brunt run`, in turns: rate,
-//! mean and p99 of each job's directions, as ratios of Brunt's to fio's.
+//! Does a fio job give the same results in Brunt? Typical job files, run unchanged by fio and by `brunt run`,
+//! alternately: rate, mean and p99 of each direction of each job, as ratios of Brunt's to fio's.
 //!
-//! The rule: both read the same file and write the same JSON, so a ratio needs no conversion. With `rate`, Brunt's
-//! response times begin when a request is due and fio's when it is sent, so those of `backup` differ if requests wait.
+//! The rule: both programs read the same file and write the same JSON, so a ratio needs no conversion. With `rate`,
+//! Brunt's response times begin when a request is due and fio's when it is sent, so the response times of `backup`
+//! differ if requests wait.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,11 +16,11 @@ use crate::sample::ratio_of_rounds;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console, fio, program};
 
-/// What jobs access, of a file or device.
+/// How much of a file or device the jobs access.
 const SIZE_BYTES: u64 = 256 << 20;
-/// Fewer requests don't have a percentile worth comparing.
+/// Fewer requests than this don't have a percentile worth comparing.
 const FEWEST: f64 = 200.0;
-/// The difference to report.
+/// The deviation from 1 above which a ratio is marked.
 const CLOSE: f64 = 0.05;
 
 /// The job files, which take FILE, SIZE, TIME and DEPTH from the environment.
@@ -55,7 +56,7 @@ pub struct FioJobsBench {
 struct Contest<'a> {
     fio: &'a Path,
     brunt: &'a Path,
-    /// For job files and results.
+    /// The folder for job files and results.
     scratch: &'a Scratch,
 }
 
@@ -73,10 +74,12 @@ impl FioJobsBench {
     /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, a prerequisite is missing, or a run fails.
+    /// The settings are invalid, a prerequisite is missing, or a run fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         if self.dir.is_empty() && self.device.is_empty() {
-            return Err(BenchError::usage("jobs need a --dir or a --device"));
+            return Err(BenchError::usage(
+                "give --dir or --device: the jobs need one",
+            ));
         }
         let version = fio::version_of(&self.fio)?;
         let scratch = Scratch::new(None, "fio-jobs")?;
@@ -108,7 +111,8 @@ impl FioJobsBench {
                 .map(|device| (device.clone(), device.clone())),
         );
         output.line(format_args!(
-            "ratios of Brunt's figures to those of {version}: median [min..max] of {} rounds; ! if the median differs by more than 5 %",
+            "ratios of Brunt's figures to {version}'s: median [min..max] of {} rounds; ! marks a \
+             median that differs from 1 by more than 5 %",
             self.rounds
         ));
         let mut rows = Vec::new();
@@ -131,7 +135,7 @@ impl FioJobsBench {
         Ok(())
     }
 
-    /// What the job files take.
+    /// The environment variables that the job files use.
     fn environment(&self, file: &Path, depth: u32) -> [(&'static str, String); 4] {
         [
             ("FILE", file.display().to_string()),
@@ -141,7 +145,7 @@ impl FioJobsBench {
         ]
     }
 
-    /// Runs one job file with both programs in turns; returns a row for each of its jobs and directions.
+    /// Runs one job file with both programs in turn; returns a row for each of its jobs and directions.
     fn compare(
         &self,
         contest: &Contest,
@@ -198,7 +202,7 @@ impl Contest<'_> {
     }
 }
 
-/// The figures of each job and direction with enough requests. A job of Brunt's is named `TARGET JOB`.
+/// The figures of each job and direction with enough requests. Brunt names a job `TARGET JOB`.
 fn figures(answer: &Value) -> Vec<DirectionFigures> {
     let mut found = Vec::new();
     for job in answer["jobs"].as_array().into_iter().flatten() {
@@ -230,7 +234,7 @@ const FIGURES: [(&str, GetFigure); 3] = [
     ("p99", |figures| figures.p99_nanos),
 ];
 
-/// Prints a line for each job and direction that all runs of both have.
+/// Prints a line for each job and direction that appears in all runs of both programs.
 fn print(
     output: &dyn Console,
     shown: &str,

@@ -1,7 +1,7 @@
 //! Measures how much many lightly loaded agents cost their controller: CPU time, memory and bytes, for each number of
 //! agents.
 //!
-//! The hosts are not sampled: all of them would sample this one machine, which is more work than the load itself.
+//! The hosts are not sampled: all samplers would sample this one machine, which is more work than the load itself.
 //!
 //! The rule: the controller is `brunt run` in a separate process, measured by the kernel from start to end.
 

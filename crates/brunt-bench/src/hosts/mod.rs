@@ -3,7 +3,7 @@
 //!
 //! All hosts are on this machine, so a clock's true offset is the shift that its agent applies.
 //!
-//! The rule: agents and bare processes start in turns, at times on a single clock.
+//! The rule: agents and bare processes take turns, and start at times on a single clock.
 
 mod clocks;
 mod many_agents;
@@ -31,7 +31,7 @@ const SHIFT_MAX_NS: f64 = 500e6;
 pub struct HostsBench {
     /// Clock estimates per kind of link.
     pub estimates: u32,
-    /// Starts of each side.
+    /// Rounds of starts.
     pub rounds: u32,
     /// Numbers of agents, measured one after the other.
     pub agents: Vec<u16>,
@@ -93,7 +93,7 @@ impl HostsBench {
             let mut rows = Vec::new();
             for link in [BARE, EVEN, UNEVEN] {
                 let testbed = Testbed::build(&shifts, &link)?;
-                testbed.note_hosts_over_sshd(output);
+                testbed.note_missing_sshd(output);
                 rows.push(clocks::measure(
                     &testbed,
                     &link,

@@ -1,4 +1,4 @@
-//! Measures how far apart the workers of eight hosts start, in turns with bare processes that sleep until the same
+//! Measures how far apart the workers of eight hosts start, alternating with bare processes that sleep until the same
 //! time.
 //!
 //! The rule: the time of a host's start is computed with the true offset of its clock, which is known here, so the
@@ -27,16 +27,16 @@ use crate::peers::Guarded;
 use crate::sample::median;
 use crate::{BenchError, Console};
 
-/// How long before their start time bare processes are launched: as much notice as hosts get, and more than a program
-/// takes to load.
+/// How long before their start time bare processes are launched: the same lead time as hosts get, and longer than a
+/// program takes to load.
 const NOTICE: Duration = Duration::from_millis(600);
 
-/// A bare process prints its wake-up time and exits only this much later, so that the first one to wake up takes no CPU
-/// time from the others.
+/// A bare process prints its wake-up time and exits only this much later, so that the first one to wake up takes no
+/// CPU time from the rest.
 const APART: Duration = Duration::from_millis(100);
 
 /// Sleeps until this time on `CLOCK_MONOTONIC`, in nanoseconds, and returns when this thread woke up. Returns only
-/// after others that slept until the same time have woken up, too.
+/// after the other processes that slept until the same time have woken up, too.
 ///
 /// # Errors
 /// The time is invalid.
@@ -64,7 +64,7 @@ struct HostsStarted {
     spread: f64,
     /// How late the last host started, relative to the agreed time.
     last: f64,
-    /// Brunt's own estimate.
+    /// Brunt's estimate of the spread.
     estimate: StartSpread,
 }
 
@@ -106,8 +106,8 @@ fn load_on(testbed: &Testbed) -> HostLoad {
         hosts,
         ..Workload::default()
     };
-    // One request per worker, answered after all of them have woken up, so that the first to wake up takes no CPU time
-    // from the others.
+    // One request per worker, answered after all workers have woken up, so that the first to wake up takes no CPU
+    // time from the rest.
     workload.stop.requests = Some(testbed.hosts.len() as u64);
     let fleet = Arc::new(Fleet::new(PROGRAM.into(), places, false, PATIENCE));
     HostLoad::new(
@@ -118,7 +118,7 @@ fn load_on(testbed: &Testbed) -> HostLoad {
     )
 }
 
-/// Prints and returns the figures of both sides; those of bare processes are the spread, and the lateness of the last.
+/// Prints and returns the figures of both sides; for bare processes, the spread and the lateness of the last one.
 fn report(
     testbed: &Testbed,
     [bare, bare_last]: [&[f64]; 2],
@@ -157,7 +157,7 @@ fn report(
     }
     output.line(format_args!(
         "  more than bare processes: {beyond:.1} us; the spread reported by brunt is within its ± \
-         {error:.1} us of the truth in {held} of {rounds}"
+         {error:.1} us of the truth in {held} of {rounds} rounds"
     ));
     json!({
         "rounds": rounds,

@@ -30,9 +30,9 @@ pub(super) const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
 pub(super) struct TestbedHost {
     pub name: String,
     pub host: Host,
-    /// How far its clocks are ahead.
+    /// How far the host's clocks are ahead.
     pub shift_ns: i64,
-    /// How the controller reaches it.
+    /// How the controller reaches the host.
     pub place: HostPlace,
 }
 
@@ -68,7 +68,7 @@ impl Testbed {
     /// Builds hosts whose clocks are shifted by these offsets, behind links of this kind.
     ///
     /// # Errors
-    /// The operating system refuses, or a server doesn't start.
+    /// A system call fails, or a server doesn't start.
     pub fn build(shifts_ns: &[i64], link: &LinkKind) -> Result<Testbed, BenchError> {
         let names: Vec<String> = (1..=shifts_ns.len())
             .map(|number| format!("h{number}"))
@@ -142,7 +142,7 @@ impl Testbed {
     /// Runs `work` on the controller's host.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// The controller's host can't be entered, or `work` fails.
     pub fn on_controller<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, BenchError> + Send,
@@ -152,7 +152,7 @@ impl Testbed {
             .map_err(BenchError::failed)?
     }
 
-    /// Connection options for a host, as for a user's commands.
+    /// Connection options for a host, as a user's commands would have them.
     ///
     /// # Errors
     /// The controller's certificate cannot be read.
@@ -182,13 +182,12 @@ impl Testbed {
         })
     }
 
-    /// Prints a note on how many hosts are reached through sshd.
-    pub fn note_hosts_over_sshd(&self, output: &dyn Console) {
+    /// Prints a note if no host is reached through sshd.
+    pub fn note_missing_sshd(&self, output: &dyn Console) {
         let by_ssh = |host: &&TestbedHost| matches!(host.place.address, HostAddress::Ssh { .. });
         if self.hosts.iter().filter(by_ssh).count() == 0 {
             output.note(
-                "all hosts are reached over TLS, because sshd needs root, openssh-server and \
-                 openssh-client",
+                "all hosts are reached over TLS: sshd needs root, openssh-server and openssh-client",
             );
         }
     }

@@ -1,5 +1,6 @@
-//! What does a request cost the load engine, and what does it cost fio and `t/io_uring`? The same job on the same file
-//! or device, in turns; every peer runs in each of its sensible configurations, and ratios are to the fastest.
+//! What does a request cost the load engine, compared with fio and `t/io_uring`? All programs run the same job on the
+//! same file or device, alternately; every peer runs in each of its sensible configurations, and ratios are relative
+//! to the fastest.
 //!
 //! CPU time is measured by rusage on both sides, since fio's own figure omits the kernel's workers; the cost of starting
 //! and ending a peer is measured with a run of one millisecond and subtracted. Brunt and fio record all latencies;
@@ -30,7 +31,7 @@ use crate::{BenchError, BenchResult, Console};
 
 const FILE_BYTES: u64 = 1 << 30;
 
-/// Load engine against fio and t/io_uring: rate, and CPU, system calls and context switches per request
+/// Load engine compared with fio and t/io_uring: rate, and CPU time, system calls and context switches per request
 #[derive(Clone, Debug)]
 pub struct LoadBench {
     /// Duration of each run in seconds
@@ -49,13 +50,13 @@ pub struct LoadBench {
     pub t_io_uring: Option<PathBuf>,
 }
 
-/// The same work, as configured for all programs.
+/// The work that all programs are configured to do.
 #[derive(Clone, Debug)]
 struct Job {
     name: String,
     /// The file or device; `None` for the null device.
     path: Option<PathBuf>,
-    /// Whether `path` is a file of ours.
+    /// Whether `path` is a file that this benchmark created.
     is_file: bool,
     is_write: bool,
     is_direct: bool,
@@ -77,10 +78,10 @@ impl LoadBench {
     /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, a prerequisite is missing, or a run fails.
+    /// The settings are invalid, a prerequisite is missing, or a run fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         if !(0.01..=3600.0).contains(&self.seconds) {
-            return Err(BenchError::usage("--seconds takes 0.01 to 3600"));
+            return Err(BenchError::usage("--seconds must be 0.01 to 3600"));
         }
         let peers = LoadPeers::find(&self.fio, self.t_io_uring.as_deref())?;
         if self.t_io_uring.is_none() {
@@ -148,7 +149,7 @@ impl LoadBench {
         jobs
     }
 
-    /// Runs all programs in turns.
+    /// Runs all programs alternately.
     fn compare(
         &self,
         job: &Job,
@@ -261,10 +262,10 @@ pub fn write_file(path: &Path, bytes: u64) -> BenchResult {
     file.sync_all().map_err(failed)
 }
 
-/// Picks a figure; `None` if the run doesn't have it.
+/// Picks a figure from a run; `None` if the run doesn't have it.
 type GetFigure = fn(&LoadFigures) -> Option<f64>;
 
-/// A figure of each run of one side; empty if a run doesn't have it.
+/// One figure from each run of one side; empty if a run doesn't have it.
 fn values(runs: &[LoadFigures], get: GetFigure) -> Vec<f64> {
     runs.iter()
         .map(get)
@@ -316,7 +317,7 @@ fn print(output: &dyn Console, job: &Job, sides: &[(String, Vec<LoadFigures>)]) 
     json!({ "job": job.name, "sides": lines, "ratios": ratios })
 }
 
-/// Prints Brunt's figures as multiples of those of the peer with the highest rate: medians of the rounds' ratios.
+/// Prints Brunt's figures as multiples of the fastest peer's: medians of the rounds' ratios.
 fn ratios(output: &dyn Console, sides: &[(String, Vec<LoadFigures>)]) -> Option<Value> {
     let ((_, ours), peers) = sides.split_first()?;
     let (name, theirs) = peers

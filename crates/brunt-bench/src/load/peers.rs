@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{FILE_BYTES, Job, LoadFigures};
 use crate::{BenchError, fio};
 
-/// The programs found.
+/// The programs that were found.
 pub struct LoadPeers {
     fio: PathBuf,
     /// The output of `fio --version`.
@@ -22,7 +22,7 @@ pub struct LoadPeers {
 
 /// One program in one configuration, for one job.
 pub struct LoadPeer {
-    /// Its name and configuration.
+    /// The name of the program and configuration.
     pub name: String,
     program: PeerProgram,
     arguments: Vec<String>,
@@ -34,14 +34,14 @@ enum PeerProgram {
 }
 
 impl LoadPeers {
-    /// Checks which programs there are.
+    /// Checks which programs are installed.
     ///
     /// # Errors
     /// fio is missing, or `t/io_uring` was named and is missing.
     pub fn find(fio: &Path, t_io_uring: Option<&Path>) -> Result<LoadPeers, BenchError> {
         if let Some(path) = t_io_uring.filter(|path| !path.is_file()) {
             return Err(BenchError::usage(format!(
-                "--t-io-uring: there is no {}",
+                "--t-io-uring: {} does not exist",
                 path.display()
             )));
         }
@@ -77,7 +77,7 @@ impl LoadPeers {
                 fio("libaio batched", &format!("--ioengine=libaio {batches}"));
             }
         }
-        // It only reads, and its own way of reading through the page cache is the same.
+        // t/io_uring only reads, and has nothing faster for reads through the page cache.
         if let (Some(program), Some(path), false) = (&self.t_io_uring, &job.path, job.is_write) {
             peers.push(LoadPeer {
                 name: "t/io_uring".into(),
@@ -101,7 +101,7 @@ fn fio_arguments(job: &Job, options: &str) -> Vec<String> {
     };
     let mut all: Vec<String> =
         words("--bs=4k --norandommap --time_based --allow_file_create=0").collect();
-    // Like Brunt's response times, from before the submission.
+    // Measured from before the submission, like Brunt's response times.
     all.extend(words("--lat_percentiles=1 --clat_percentiles=0"));
     all.push(format!("--rw={kind}"));
     all.push(format!("--iodepth={}", job.depth));
@@ -127,17 +127,17 @@ fn t_io_uring_arguments(job: &Job, path: &Path) -> Vec<String> {
 }
 
 impl LoadPeer {
-    /// CPU time in nanoseconds that starting and ending it takes: the least of three runs of a millisecond.
+    /// CPU time in nanoseconds for starting and ending the program: the minimum of three runs of 1 ms.
     ///
     /// # Errors
-    /// It can't run this job.
+    /// The program can't run this job.
     pub fn cpu_to_start(&self) -> Result<f64, BenchError> {
         match self.program {
             PeerProgram::Fio(_) => (0..3).try_fold(f64::INFINITY, |least, _| {
                 let (_, cpu) = self.measured(Duration::from_millis(1))?;
                 Ok(cpu.min(least))
             }),
-            // It runs for whole seconds, and starts at once.
+            // t/io_uring runs for whole seconds, and starts at once.
             PeerProgram::TIoUring(_) => self.measured(Duration::from_secs(1)).map(|_| 0.0),
         }
     }
@@ -145,7 +145,7 @@ impl LoadPeer {
     /// Runs the job for this time; `to_start` is subtracted from its CPU time.
     ///
     /// # Errors
-    /// It fails, or its output isn't understood.
+    /// The program fails, or its output can't be parsed.
     pub fn run(&self, time: Duration, to_start: f64) -> Result<LoadFigures, BenchError> {
         let (figures, cpu) = self.measured(time)?;
         let count = cpu / figures.cpu_nanos;
@@ -193,7 +193,7 @@ impl LoadPeer {
         Ok((number(&side["total_ios"]), figures))
     }
 
-    /// It prints the rate of each second but the last; the first one includes its start.
+    /// t/io_uring prints the rate of each second but the last; the first second includes its start.
     fn t_io_uring(&self, program: &Path, time: Duration) -> Result<(f64, LoadFigures), BenchError> {
         let seconds = time.as_secs_f64().ceil().max(1.0) as u64 + 2;
         let output = Command::new(program)

@@ -1,6 +1,6 @@
-//! nfs-ganesha, a user-space server with a file system, as a second server of `brunt-bench nfs`. It registers with the
-//! port mapper and keeps its state in fixed folders, so the whole benchmark is started again in namespaces where both are
-//! its own.
+//! nfs-ganesha, a user-space server with a file system, as a second server for `brunt-bench nfs`. nfs-ganesha
+//! registers with the port mapper and keeps its state in fixed folders, so the whole benchmark is started again in
+//! namespaces that have their own port mapper and folders.
 //!
 //! The rule: nothing outside these namespaces and the scratch folder is changed.
 
@@ -19,7 +19,7 @@ use crate::peers::{Guarded, command, free_port, have};
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
-/// Marks the process in the namespaces.
+/// Marks the process inside the namespaces.
 const INSIDE: &str = "BRUNT_BENCH_NFS_INSIDE";
 /// How long a server may take to start.
 const START_MAX: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("ip", "iproute2"),
 ];
 
-/// Starts this program again in new namespaces, unless it is there already, and waits for it; `None` if it is, or if
+/// Starts this program again in new namespaces and waits for it; `None` if this process is already in them, or if
 /// ganesha can't run here.
 pub(super) fn run_inside(output: &dyn Console) -> Option<BenchResult> {
     if is_inside() {
@@ -75,19 +75,19 @@ fn run_again() -> io::Result<bool> {
     Ok(unshare.start()?.wait()?.success())
 }
 
-/// The server and its port mapper, which end with this value.
+/// The server and its port mapper, which are stopped when this value is dropped.
 pub(super) struct Ganesha {
     process: Guarded,
     _port_mapper: Guarded,
     folder: Scratch,
-    /// Where it takes NFS calls.
+    /// The address for NFS calls.
     pub(super) address: SocketAddr,
-    /// Its port for MOUNT.
+    /// The port for MOUNT.
     pub(super) mount_port: u16,
 }
 
 impl Ganesha {
-    /// Starts them in separate namespaces.
+    /// Starts the server and its port mapper in separate namespaces.
     pub(super) fn start() -> Result<Ganesha, BenchError> {
         let failed = |error: io::Error| BenchError::failed(format!("nfs-ganesha: {error}"));
         let folder = Scratch::new(None, "ganesha")?;

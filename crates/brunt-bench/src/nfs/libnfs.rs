@@ -1,4 +1,4 @@
-//! Compiles the program that drives libnfs. Whether it can be compiled follows from the exit status of small programs.
+//! Compiles the program that drives libnfs. Small programs show by their exit status what is installed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::process::Command;
 use crate::{BenchError, Console};
 
 const SOURCE: &str = include_str!("../../../../benches/peers/nfs/libnfs.c");
-/// A program that needs the compiler alone.
+/// A program that needs only the compiler.
 const EMPTY: &str = "int main(void) { return 0; }\n";
 /// A program that needs libnfs, whose header doesn't include its own dependencies.
 const WITH_LIBNFS: &str = "#include <sys/time.h>\n#include <nfsc/libnfs.h>\n\
      int main(void) { return nfs_init_context() == 0; }\n";
-/// A program that needs the interface that the benchmark uses, of libnfs 4.
+/// A program that needs the libnfs 4 interface, which the benchmark uses.
 const WITH_INTERFACE: &str = "#include <sys/time.h>\n#include <nfsc/libnfs.h>\n\
      #include <nfsc/libnfs-raw.h>\n#include <nfsc/libnfs-raw-nfs.h>\n\
      int main(void) { return rpc_nfs3_getattr_async == 0; }\n";
@@ -39,7 +39,7 @@ pub(super) fn compile(folder: &Path, output: &dyn Console) -> Result<Option<Path
         ),
         (
             WITH_INTERFACE,
-            "left out: this libnfs has another interface",
+            "left out: this libnfs lacks the interface of libnfs 4",
         ),
     ];
     for (source, note) in needs {
@@ -100,7 +100,7 @@ mod tests {
                 assert!(program.is_file());
                 let missing = build(folder.path(), EMPTY, "other", &["-lno-such-library"]);
                 assert!(matches!(missing.unwrap(), Compiled::Failed(_)));
-                // Its header needs others, so a program that lacks them is taken for a missing library.
+                // libnfs's header needs other headers; without them, the library would seem to be missing.
                 if Path::new("/usr/include/nfsc/libnfs.h").exists() {
                     let found = build(folder.path(), WITH_LIBNFS, "with", &["-lnfs"]);
                     assert!(matches!(found.unwrap(), Compiled::Program(_)));

@@ -19,15 +19,15 @@ const RESPONSE_US: f64 = 500.0;
 pub(super) enum Effect {
     /// Nothing.
     None,
-    /// Takes this share for as long as the fault lasts.
+    /// The fault takes this share of the rate for as long as it lasts.
     Drop(f64),
-    /// The same; the fault begins and ends within intervals, not at their edges.
+    /// Like `Drop`, but the fault begins and ends within intervals, not at their edges.
     Within(f64),
-    /// Takes everything in the first third of the fault, and nothing later.
+    /// The fault takes the whole rate in its first third, and nothing later.
     Stall,
-    /// Takes half; afterwards the rate recovers linearly over half of the remaining time.
+    /// The fault takes half of the rate, which then recovers linearly over half of the remaining time.
     Slowly,
-    /// Takes half, permanently.
+    /// The fault takes half of the rate permanently.
     ForGood,
     /// An open loop gets no responses until the end of the fault, when all its requests complete at once.
     Backlog,
@@ -58,7 +58,7 @@ pub(super) struct Case {
     pub interval_s: f64,
     /// The intervals that the fault touches.
     pub window: Range<usize>,
-    /// The shares of the first and the last of them that it leaves out.
+    /// The shares of the first and of the last interval in `window` that the fault leaves out.
     pub spared: [f64; 2],
     /// The share of the rate that remains in each interval.
     pub left: Vec<f64>,
@@ -94,7 +94,7 @@ impl Case {
         };
         let left = left(effect, count, &window, spared);
         let has_blips = count >= 40 && random.chance(0.3);
-        // Few requests for a quantised rate, many for all others.
+        // Few requests for a quantised rate, many for all other shapes.
         let level = match shape {
             Shape::Quantised => deviation.powi(-2) / interval_s,
             _ => LEVEL,
@@ -158,7 +158,7 @@ impl Case {
         }
     }
 
-    /// The share of the rate that the fault took, on average over its duration.
+    /// The share of the rate that the fault took, averaged over its duration.
     pub(super) fn drop(&self) -> f64 {
         let under = self.left[self.window.clone()].iter();
         under.map(|left| 1.0 - left).sum::<f64>() * self.interval_s / self.lasts_s()
@@ -172,7 +172,7 @@ impl Case {
             .sum()
     }
 
-    /// Seconds of waiting beyond the usual; `None` if the effect on response times is not modelled.
+    /// Total seconds of waiting beyond normal response times; `None` if the effect on response times is not modelled.
     pub(super) fn excess_wait_s(&self) -> Option<f64> {
         match self.effect {
             Effect::Backlog => {
@@ -181,14 +181,14 @@ impl Case {
             }
             Effect::Drop(share) | Effect::Within(share) if share < 1.0 => {
                 let time = self.lasts_s();
-                // A closed loop: slower requests are sent less often.
+                // In a closed loop, slower requests are sent less often.
                 Some(self.level * (1.0 - share) * time * RESPONSE_US / 1e6 * share / (1.0 - share))
             }
             _ => None,
         }
     }
 
-    /// Time from the fault's end until less than 5 % of the rate is missing; `None` if it never recovers.
+    /// Time from the fault's end until less than 5 % of the rate is missing; `None` if the rate never recovers.
     pub(super) fn recovered_s(&self) -> Option<f64> {
         let after = &self.left[self.window.end..];
         let bad = after
@@ -211,7 +211,7 @@ impl Case {
         law(missing / hits as f64 / error - quantile)
     }
 
-    /// Whether the time of recovery can be determined to within one interval, too.
+    /// Whether the noise also allows determining the time of recovery to within one interval.
     pub(super) fn recovery_is_sharp(&self) -> bool {
         if self.effect != Effect::Slowly {
             return true;
@@ -225,7 +225,7 @@ impl Case {
     /// Whether a detector that knows the noise locates the edge of a fall by `fall` to within one interval in 99 % of
     /// single runs.
     pub(super) fn is_sharp(&self, fall: f64) -> bool {
-        // Edges that are one and two intervals off differ in two intervals; 2.576 on either side.
+        // Edges that are one and two intervals off differ in two intervals; 2.576 standard errors on either side.
         2f64.sqrt() * fall / self.shape.surprise(self.deviation) >= 2.0 * 2.576
     }
 }

@@ -23,7 +23,7 @@ pub struct VerdictsBench {
     pub experiments: u32,
     /// Seed of the experiments.
     pub seed: u64,
-    /// Use the noise shapes that were not used to choose a method.
+    /// Use the noise shapes that were not used to choose the methods.
     pub held_out: bool,
 }
 

@@ -1,8 +1,9 @@
 //! Noise shapes around a mean of 1, and the best possible detection for each by a detector that knows the shape.
 //!
-//! The ceiling is that of generalised least squares with the true covariance and the true nuisance regressors (the
-//! period of an oscillation, the form of a drift or warm-up); for noise that isn't normal, the variance is replaced by
-//! the inverse of the density's Fisher information, the lower bound for every estimator of a shift (Cramér-Rao).
+//! The ceiling is what generalised least squares with the true covariance and the true nuisance regressors (the
+//! period of an oscillation, the form of a drift or warm-up) achieves; for noise that isn't normal, the variance is
+//! replaced with the inverse of the density's Fisher information, the lower bound for every estimator of a shift
+//! (Cramér-Rao).
 
 use brunt_core::random::Random;
 
@@ -35,15 +36,15 @@ pub(super) enum Shape {
     Triangle(f64),
     /// Held out: the sum of a slow and a fast autoregression.
     TwoSpeeds,
-    /// Held out: gamma.
+    /// Held out: gamma-distributed.
     Gamma,
     /// Held out: levels that change at random times.
     Steps,
     /// Held out: a sawtooth, like a cache that fills up and is flushed.
     Sawtooth(f64),
-    /// Held out: two levels that take turns.
+    /// Held out: two alternating levels.
     Square(f64),
-    /// Held-out case: a parabola over the whole run, opening upwards or downwards, plus a fifth of it as white noise.
+    /// Held out: a parabola over the whole run, opening upwards or downwards, plus a fifth of it as white noise.
     Bending,
     /// Held out: warming up with the reciprocal of time, plus 5 % of white noise.
     SlowRamp,
@@ -68,7 +69,7 @@ pub(super) const SHAPES: &[(&str, Shape)] = &[
     ("quantised", Shape::Quantised),
 ];
 
-/// Shapes that were not used to choose a method.
+/// Shapes that were not used to choose the methods.
 pub(super) const HELD_OUT: &[(&str, Shape)] = &[
     ("triangle, 14 intervals", Shape::Triangle(14.0)),
     ("two speeds", Shape::TwoSpeeds),
@@ -200,7 +201,7 @@ impl Shape {
         spread / unexplained(columns).sqrt()
     }
 
-    /// How far an interval differs from what its neighbours and the shape predict, as a share of the mean.
+    /// How far an interval typically deviates from what its neighbours and the shape predict, as a share of the mean.
     pub(super) fn surprise(self, deviation: f64) -> f64 {
         // Two edges in many intervals, so that all unknowns except the noise matter little.
         let hit: Vec<bool> = (0..400).map(|at| at >= 200).collect();
@@ -214,7 +215,7 @@ fn libm_sin(phase: f64) -> f64 {
     phase.sin()
 }
 
-/// Waves of deviation 1 and mean 0, by their phase in radians.
+/// Waves of standard deviation 1 and mean 0, by phase in radians.
 fn sine(phase: f64) -> f64 {
     std::f64::consts::SQRT_2 * libm_sin(phase)
 }
@@ -260,7 +261,7 @@ fn drifting(random: &mut Random, count: usize, deviation: f64) -> Vec<f64> {
 }
 
 fn bending(random: &mut Random, count: usize, deviation: f64) -> Vec<f64> {
-    // The parabola's mean is 0 and its deviation 1.
+    // The parabola has mean 0 and standard deviation 1.
     let size = 180f64.sqrt() * if random.chance(0.5) { 1.0 } else { -1.0 };
     (0..count)
         .map(|at| {
@@ -339,13 +340,13 @@ fn autoregression(random: &mut Random, count: usize, alike: f64) -> impl Iterato
     })
 }
 
-/// The share of intervals at zero that results in this deviation.
+/// The share of zero intervals that results in this deviation.
 fn stalled_share(deviation: f64) -> f64 {
     let square = deviation.powi(2);
     square / (1.0 + square)
 }
 
-/// The depth of a pause in one of 13 intervals.
+/// The depth of a pause in one of 13 intervals that results in this deviation.
 fn pause_depth(deviation: f64) -> f64 {
     (deviation * 13.0 / 12f64.sqrt()).min(1.0)
 }

@@ -1,5 +1,6 @@
 //! Experiments recorded on real machines, with effects that a server injected itself (`tools/verdicts-truth.py
-//! --record`). Scored like the generated ones, except that the noise is unknown, so there is no ceiling.
+//! --record`). Recorded experiments are scored like generated ones, except that the noise is unknown, so there is no
+//! ceiling.
 
 use brunt_result::degradation::{
     Degradation, FaultSpan, IntervalFigures, OverRuns, WaitingFigures, of_run, over_runs,
@@ -16,15 +17,15 @@ use crate::{BenchError, BenchResult, Console};
 struct Recorded {
     /// What else ran on the machine.
     machine: String,
-    /// The case of the tool, or the example and its workload or target.
+    /// The tool's name for the case, or the example and its workload or target.
     name: String,
     /// Share of the requests that the fault takes while it lasts; absent if unknown.
     drop: Option<f64>,
-    /// Seconds that all requests of a run wait beyond the usual; absent if unknown, and without an effect.
+    /// Seconds that all requests of a run together wait beyond normal; absent if unknown or without an effect.
     wait_s: Option<f64>,
     /// The earliest and the latest time of recovery, in seconds after the fault's end; absent without an effect.
     back_s: Option<[f64; 2]>,
-    /// In an open loop, a fault delays requests but keeps their rate.
+    /// Whether the load is an open loop: a fault delays its requests but keeps their rate.
     is_open: bool,
     runs: Vec<RecordedRun>,
 }
@@ -36,8 +37,8 @@ struct RecordedRun {
     intervals: Vec<RecordedInterval>,
 }
 
-/// Start and end in ns, completed requests, their mean response time in ns, requests that were due but not answered at the
-/// end, and their mean and greatest age in ns.
+/// Start and end in ns, completed requests, their mean response time in ns, requests that were due but unanswered at
+/// the end, and the mean and greatest age of those in ns.
 #[derive(Debug, Deserialize)]
 struct RecordedInterval(u64, u64, u64, Option<f64>, u64, Option<f64>, Option<f64>);
 
@@ -86,7 +87,7 @@ struct RecordedScore {
     back_right: Option<bool>,
     back_never: Option<bool>,
     back_open: Option<bool>,
-    /// Estimates to print with a wrong verdict: the drop, the wait in seconds, and the time of recovery.
+    /// Estimates to print if a verdict is wrong: the drop, the wait in seconds, and the time of recovery.
     estimates: [Option<Estimate>; 3],
 }
 
@@ -126,7 +127,7 @@ impl Recorded {
         let interval_s = self.runs.first().and_then(|run| run.intervals.first());
         let interval_s = interval_s.map_or(0.0, |first| (first.1 - first.0) as f64 / 1e9);
         let detected = 2 * seen >= all.runs;
-        // Without a detection, nothing is said about a recovery.
+        // Without a detection, there is no verdict on recovery.
         let truth = self.back_s.filter(|_| detected);
         RecordedScore {
             detected,
@@ -173,7 +174,7 @@ impl Recorded {
     }
 }
 
-/// Judges a recording (JSON lines, compressed with zstd) and prints a table with a line per machine.
+/// Judges a recording (JSON lines, compressed with zstd) and prints a table with one line per machine.
 pub(super) fn run(packed: &[u8], console: &dyn Console) -> BenchResult {
     let text = zstd::decode_all(packed).map_err(BenchError::failed)?;
     let lines = text

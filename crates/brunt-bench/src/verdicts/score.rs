@@ -18,25 +18,27 @@ pub(super) struct Score {
     pub open: bool,
     /// The probability that a detector that knows the noise reports an effect.
     pub ceiling: f64,
-    /// Whether the drop is within two points, or the truth in the interval.
+    /// Whether the drop is within two points of the truth, or the truth in the interval.
     pub drop_right: Option<bool>,
     /// Whether the drop's interval contains the truth.
     pub drop_covered: Option<bool>,
-    /// Whether the loss is within 10 %, or the truth in the interval.
+    /// Whether the number of lost requests is within 10 % of the truth, or the truth is in the interval.
     pub lost_right: Option<bool>,
-    /// Whether the wait is within 10 %, or the truth in the interval.
+    /// Whether the excess wait is within 10 % of the truth, or the truth is in the interval.
     pub wait_right: Option<bool>,
-    /// Runs whose time to detection is within one interval, out of those for which it can be determined.
+    /// Runs whose time to detection is within one interval of the truth, and all runs; both 0 unless the case allows
+    /// determining that time.
     pub detected_in_time: [usize; 2],
-    /// Runs whose recovery is within one interval, out of those for which it can be determined.
+    /// Runs whose recovery time is within one interval of the truth, and all runs; both 0 unless the case allows
+    /// determining that time.
     pub recovered_in_time: [usize; 2],
-    /// Whether the estimate over all runs is within one interval.
+    /// Whether the mean recovery time of all runs is within one interval of the truth.
     pub recovered_right: Option<bool>,
-    /// Runs that recovered but are reported never to have done so.
+    /// Runs that recovered but are reported never to have recovered, and all runs of such a case.
     pub false_never: [usize; 2],
-    /// Runs with an inconclusive recovery although the series is long enough.
+    /// Runs with an inconclusive recovery although the series is long enough, and all runs of such a case.
     pub recovery_open: [usize; 2],
-    /// Runs that did not recover but are reported to have done so.
+    /// Runs that did not recover but are reported to have recovered, and all runs of such a case.
     pub false_return: [usize; 2],
 }
 
@@ -49,7 +51,8 @@ fn verdict(all: &OverRuns) -> (bool, bool) {
     )
 }
 
-/// Whether an estimate is at most `off` from the truth or its interval contains it; and whether it does.
+/// Whether an estimate is at most `off` from the truth or its interval contains the truth; and whether its interval
+/// does.
 pub(super) fn right(estimate: Option<Estimate>, truth: f64, off: f64) -> (bool, bool) {
     let Some(known) = estimate else {
         return (false, false);
@@ -95,7 +98,7 @@ pub(super) fn score(case: &Case) -> Score {
     score
 }
 
-/// Times to detection and recovery, for experiments whose noise allows determining them.
+/// Scores the times to detection and recovery, for experiments whose noise allows determining them.
 fn times(case: &Case, runs: &[Degradation], all: &OverRuns, score: &mut Score) {
     if !case.is_sharp(case.fall()) {
         return;
@@ -116,7 +119,7 @@ fn times(case: &Case, runs: &[Degradation], all: &OverRuns, score: &mut Score) {
         }
         return;
     };
-    // Half an interval more than the second for which a recovery has to last.
+    // The series must go on for half an interval more than the second for which a recovery has to last.
     if after_s - truth < 1.0 + 0.5 * case.interval_s {
         return;
     }

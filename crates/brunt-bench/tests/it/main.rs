@@ -1,4 +1,4 @@
-//! Runs the program `brunt-bench` as a user does. The measurements of its subjects are tested in the `brunt` crate.
+//! Runs the program `brunt-bench` as a user does. The measurements themselves are tested in the `brunt` crate.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
@@ -63,7 +63,7 @@ fn one_interrupt_ends_a_subject_and_leaves_nothing() {
         std::thread::sleep(Duration::from_millis(100 + 300 * index as u64));
         let begin = Instant::now();
         let id = process.id();
-        // It fails if the subject has ended because programs that it needs are missing here.
+        // Fails if the subject has already ended because programs that it needs are missing here.
         let _ = kill_process(Pid::from_child(&process), Signal::INT);
         let output = process.wait_with_output().expect("a child of ours");
         let took = begin.elapsed();
@@ -87,7 +87,7 @@ fn one_interrupt_ends_a_subject_and_leaves_nothing() {
             output.status.signal()
         );
         assert!(said.contains("interrupted"), "{arguments:?}: {said}");
-        // Two seconds of patience, plus time for a machine that is busy otherwise.
+        // Two seconds of patience, plus time for an otherwise busy machine.
         assert!(took < Duration::from_secs(15), "{arguments:?}: {took:?}");
     }
 }

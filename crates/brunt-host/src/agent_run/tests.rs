@@ -49,7 +49,7 @@ fn until_release(run: AgentRun, records: bool, step: LoadStep) -> Vec<FromHost> 
         all.extend(run.news());
         for news in &all[before..] {
             match news {
-                // Nothing more would follow.
+                // A load that isn't run sends no further messages.
                 FromHost::Ready(_) if step != LoadStep::Run => run.tell(AgentOrder::Release),
                 FromHost::Ready(_) => {
                     run.tell(AgentOrder::Start(brunt_core::Clock::Monotonic.now()))
@@ -113,7 +113,7 @@ fn a_run_reports_ready_then_figures_then_ends() {
     );
 }
 
-/// The record stays on the host until it is requested. Its times are on the host's clock, and its workers are
+/// The record stays on the host until it is requested. The record's times are on the host's clock, and workers are
 /// numbered across all hosts.
 #[test]
 fn a_record_is_kept_until_it_is_asked_for() {
@@ -160,7 +160,7 @@ fn a_record_is_kept_until_it_is_asked_for() {
     }
 }
 
-/// With half of the workers, the requests are that half's share, not those of a separate run.
+/// With half of the workers, the requests are those workers' share, not the requests of a separate run.
 #[test]
 fn a_part_sends_its_share_of_the_requests() {
     let completed = |first| {
@@ -306,7 +306,7 @@ fn phases_of_a_file_system_share_their_folder() {
         )
     };
     let open = news(&shared, "write-blocks", LoadStep::Open);
-    // In a virtual machine there is another note about the CPU.
+    // In a virtual machine, there is an additional note about the CPU.
     assert!(
         matches!(&open[..], [FromHost::Ready(ready), FromHost::Released] if ready.notes.len() >= 2)
     );

@@ -4,11 +4,11 @@ use super::*;
 
 const MS: f64 = 1e6;
 
-/// Two clocks and the link between them, in nanoseconds of true time, which is also our clock's.
+/// Two clocks and the link between them, in nanoseconds of true time, which our clock shows.
 struct Pair {
     offset: f64,
     rate: f64,
-    /// How the rate changes over time: a slow oscillation, within the assumption about quartz.
+    /// How the rate changes over time: a slow oscillation, within what is assumed about quartz.
     swing: f64,
     /// The minimum delay in each direction, and the mean queueing delay.
     delay: [f64; 2],
@@ -88,7 +88,7 @@ fn thousand(seed: u64, asymmetric: bool) -> (usize, Vec<f64>) {
         };
         let seconds = 5 + random.below(56) as u32;
         let track = pair.track(begin, seconds, &mut random);
-        // Before, during and after.
+        // Before, during or after the rounds.
         let at = begin + (random.unit() * 1.2 - 0.1) * f64::from(seconds) * 1e9;
         let estimate = track.estimate(Nanos(at as u64)).expect("no clock was set");
         let truth = pair.ahead(at);
@@ -110,12 +110,13 @@ fn the_interval_contains_the_true_offset() {
             "asymmetric {asymmetric}: {held} of 1000 hold; width / round trip: p50 {median:.2}, p99 {p99:.2}"
         );
         assert!(held >= 990, "{held} of 1000 intervals hold the true offset");
-        // They are not correct just by being wide: the best single round would give 1.
+        // The intervals aren't correct just because they are wide: the best single round would give 1.
         assert!(median <= 1.1, "{median}");
     }
 }
 
-/// On an asymmetric link, the middle of a round is off by half the difference of the delays; the interval covers that.
+/// On an asymmetric link, the middle of a round is off by half the difference between the delays; the interval covers
+/// that.
 #[test]
 fn the_interval_covers_the_error_of_an_asymmetric_link() {
     let pair = Pair {
@@ -155,8 +156,8 @@ fn drift_is_known_more_precisely_than_the_offset() {
     );
 }
 
-/// If a clock's rate follows the day's temperature, no line fits all rounds, but those of the last few minutes give as
-/// good an estimate as in a short run.
+/// If a clock's rate follows the temperature over the day, no line fits all rounds, but the rounds of the last few
+/// minutes give as good an estimate as in a short run.
 #[test]
 fn a_long_experiment_knows_a_clock_as_well_as_a_short_one() {
     let mut random = Random::new(5);
@@ -190,7 +191,8 @@ fn a_long_experiment_knows_a_clock_as_well_as_a_short_one() {
     );
 }
 
-/// If NTP changes a clock's rate halfway, the intervals are wider but remain valid; a clock that is set has none.
+/// If NTP changes a clock's rate halfway, the intervals are wider but remain valid; a clock that is set has no
+/// interval.
 #[test]
 fn a_slewed_clock_is_noticed_and_one_that_is_set_is_refused() {
     let check = |jump: f64, slew: f64| {
@@ -231,7 +233,7 @@ fn a_slewed_clock_is_noticed_and_one_that_is_set_is_refused() {
     assert!(steady.unwrap().model == RateModel::Constant && steady.unwrap().offset.contains(truth));
 }
 
-/// Impossible times of every kind are refused and counted.
+/// Impossible times of every kind are rejected and counted.
 #[test]
 fn impossible_times_are_counted() {
     let round = |times: [u64; 4]| {
@@ -261,7 +263,7 @@ fn impossible_times_are_counted() {
     );
     track.add(round([10, 115, 116, 20])).unwrap();
     let offset = track.estimate(Nanos(15)).unwrap().offset;
-    // 96 to 105, plus the drift of two clocks over 5 ns.
+    // 96 to 105, widened by the drift of two clocks over 5 ns.
     assert_eq!(offset, ClockOffset { low: 95, high: 106 });
     assert_eq!(
         (offset.to_ours(Nanos(200)), offset.to_theirs(Nanos(100))),
@@ -269,7 +271,7 @@ fn impossible_times_are_counted() {
     );
 }
 
-/// However many rounds there are, memory is bounded and the estimate is valid.
+/// Memory stays bounded and the estimate valid, however many rounds there are.
 #[test]
 fn memory_is_bounded_for_any_number_of_rounds() {
     let pair = Pair {

@@ -12,7 +12,7 @@ use super::dates::Dates;
 use crate::clock::ClockEstimate;
 use crate::host_news::HostNews;
 
-/// Agents answer within 20 ms.
+/// Agents reply within 20 ms.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// The readings of a host's interfaces.
@@ -24,7 +24,7 @@ pub struct CountedInterfaces {
     pub clock_error: Duration,
 }
 
-/// The answer to a request for readings, which may be on its way.
+/// The pending answer to a request for readings.
 #[derive(Debug)]
 pub struct AwaitedCount(Receiver<CountedInterfaces>);
 
@@ -51,7 +51,7 @@ pub(super) struct HeldCount {
 }
 
 impl HeldCount {
-    /// The host was asked for its readings.
+    /// Records that the host was asked for its readings.
     pub fn ask(&mut self, answer: CountAnswer) {
         self.answer = Some(answer);
     }
@@ -81,7 +81,7 @@ impl HeldCount {
         None
     }
 
-    /// Handles the loss of the host: the receiver learns it from the closed channel.
+    /// Handles the loss of the host: the closed channel informs the receiver.
     pub fn lose(&mut self) {
         self.answer = None;
     }

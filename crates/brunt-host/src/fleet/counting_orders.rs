@@ -1,4 +1,5 @@
-//! Orders to count the bytes of other hosts' interfaces, as given by the experiment. `counting.rs` has the readings.
+//! Orders to count the bytes of other hosts' interfaces, as given by the experiment. The readings are in
+//! `counting.rs`.
 
 use brunt_core::Nanos;
 

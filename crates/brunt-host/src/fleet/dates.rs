@@ -1,5 +1,5 @@
-//! Converts a host's times to our clock: both those of current messages and those of requests that it recorded long
-//! before.
+//! Converts a host's times to our clock: both the times in current messages and those of requests that the host
+//! recorded long before.
 //!
 //! The rule: all times of an item are converted with the same estimate, so that their order never changes.
 
@@ -11,8 +11,8 @@ use brunt_result::{Interval, Outcome, RequestRecord};
 
 use crate::clock::{ClockEstimate, ClockTrack};
 
-/// Initial interval between kept estimates. Clock rates change by 1 ppm over minutes: in ten seconds, that is far less
-/// than the error of an estimate.
+/// Initial minimum interval between kept estimates. Clock rates change by 1 ppm over minutes: in ten seconds, that is
+/// far less than the error of an estimate.
 const EVERY: Duration = Duration::from_secs(10);
 /// Maximum number of kept estimates; when full, every other one is dropped and the interval doubles.
 const KEPT_MAX: usize = 4096;
@@ -35,7 +35,7 @@ impl Dates {
         }
     }
 
-    /// A clock round completed.
+    /// A clock round has completed.
     pub fn round(&mut self) {
         self.newest = None;
     }
@@ -122,7 +122,7 @@ pub(super) fn dated_interval(
 
 pub(super) fn dated_outcome(outcome: Outcome, estimate: &ClockEstimate) -> Outcome {
     let ours = |at: Nanos| match at {
-        // The worker never started.
+        // A worker that never started.
         Nanos(0) | Nanos::MAX => at,
         at => estimate.to_ours(at),
     };

@@ -1,4 +1,4 @@
-//! Why a host cannot be used for an experiment, or no longer can.
+//! Why a host cannot be used for an experiment, or can no longer be used.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use brunt_protocol::FailureKind;
 use crate::host_error::HostError;
 use crate::identity::IdentityError;
 
-/// Why a host cannot be used for an experiment, or no longer can.
+/// Why a host cannot be used for an experiment, or can no longer be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     /// The experiment has no such host.
     #[error("unknown host {0}")]
     Unknown(String),
-    /// Its identity cannot be used.
+    /// The host's identity cannot be used.
     #[error("host {host}: identity {source}")]
     Identity {
         /// The host's name in the experiment.
@@ -29,16 +29,16 @@ pub enum FleetError {
         /// Why.
         source: HostError,
     },
-    /// Its clock was set, so the times of its requests are unknown.
+    /// The host's clock was set, so the times of its requests are unknown.
     #[error(
         "host {0}: its clock was set during the measurement; stop the program that sets it, or \
          have it slew the clock"
     )]
     ClockSet(String),
-    /// Its workers don't end.
+    /// The host's workers don't end.
     #[error("host {0} did not end its run within {1:?}; check whether its device hangs")]
     Stuck(String, Duration),
-    /// Its copy of the trace differs.
+    /// The host's copy of the trace differs.
     #[error(
         "host {0}: the trace at this path differs from the one on this machine; copy it to the host"
     )]
@@ -49,7 +49,7 @@ pub enum FleetError {
          whether a device there hangs"
     )]
     Slow {
-        /// Their names in the experiment.
+        /// The hosts' names in the experiment.
         hosts: String,
         /// The limit.
         at_most: Duration,
@@ -57,8 +57,8 @@ pub enum FleetError {
     /// The host was lost in an earlier run or between runs, for this reason.
     #[error("{0}")]
     Lost(String),
-    /// Its thread could not be started.
-    #[error("host {host}: cannot start a thread for it: {source}")]
+    /// The host's thread could not be started.
+    #[error("host {host}: cannot start a thread for this host: {source}")]
     Thread {
         /// The host's name in the experiment.
         host: String,

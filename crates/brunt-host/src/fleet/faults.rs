@@ -19,7 +19,7 @@ use crate::remote::RemoteHost;
 
 /// Maximum time to verify a fault or its removal: locking the memory of a large host takes minutes.
 const ANSWER_MAX: Duration = Duration::from_secs(300);
-/// The same for undoing a fault that wasn't verified in that time.
+/// Maximum time to undo a fault that wasn't verified in that time.
 const TAKE_BACK_MAX: Duration = Duration::from_secs(60);
 /// An agent reports on its bridge immediately, and the caller is in the middle of a run.
 const BRIDGE_MAX: Duration = Duration::from_secs(10);
@@ -37,10 +37,10 @@ pub enum FaultEnd {
         /// The agent's message.
         what: String,
     },
-    /// The host was lost. Its agent removes the faults that it had injected.
+    /// The host was lost. The host's agent removes the faults that it had injected.
     #[error("{0}; its agent removes the fault when its lease expires")]
     Lost(String),
-    /// No answer in time.
+    /// There was no reply in time.
     #[error("host {host}: no reply about the fault within {at_most:?}{}", taken_back(.left))]
     Slow {
         /// The host's name in the experiment.
@@ -75,7 +75,7 @@ pub enum HostBridgeError {
     /// The host no longer forwards packets.
     #[error("host {0}: its bridge ended because an interface disappeared or was set down")]
     Ended(String),
-    /// No answer in time.
+    /// There was no reply in time.
     #[error("host {host}: its agent did not report the bridge's packets within {at_most:?}")]
     Slow {
         /// The host's name in the experiment.
@@ -121,7 +121,7 @@ impl Fleet {
             }) => {
                 let left = match self.ask_about(host, number, None, TAKE_BACK_MAX) {
                     Ok(_) => Ok(()),
-                    // It failed in the meantime, so it isn't in effect either.
+                    // The fault failed in the meantime, so it isn't in effect either.
                     Err(FaultEnd::Failed { kind, .. }) if kind != HostFaultFailure::NotGone => {
                         Ok(())
                     }
@@ -140,7 +140,7 @@ impl Fleet {
     /// Removes a fault, and waits until the removal is verified.
     ///
     /// # Errors
-    /// It is still in effect or never was, or the host is lost.
+    /// The fault is still in effect or never was, or the host is lost.
     pub fn remove_fault(&self, host: &str, number: u32) -> Result<Proof, FaultEnd> {
         self.ask_about(host, number, None, ANSWER_MAX)
     }
@@ -208,7 +208,7 @@ impl HeldFaults {
         host: &mut RemoteHost,
     ) -> Result<(), HostError> {
         if task.put.is_none() && !host.has_fault(task.number) {
-            // The host would not answer.
+            // The host would not reply.
             let (host, what) = (name.to_string(), "the fault had already failed".to_string());
             let _ = task.answer.try_send(Err(FaultEnd::Failed {
                 host,
@@ -224,7 +224,7 @@ impl HeldFaults {
         }
     }
 
-    /// Asks the host for its bridge's report. If an earlier request is still unanswered, it stays unanswered.
+    /// Asks the host for its bridge's report. An earlier request that is still unanswered gets no answer.
     pub fn ask_bridge(
         &mut self,
         answer: BridgeAnswer,

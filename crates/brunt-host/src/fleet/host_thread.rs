@@ -1,7 +1,7 @@
 //! The thread that serves a single host: receives its messages, synchronizes its clock, and distributes its news to the
 //! run ([`super::task`]), the samples, the faults and the roles.
 //!
-//! The rule: when the host is lost, everything that waits for it is given the reason.
+//! The rule: when the host is lost, everything that waits for it receives the reason.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -30,13 +30,14 @@ use crate::remote::RemoteHost;
 const BURST: u32 = 16;
 /// Interval between later rounds. Each round also renews the agent's lease.
 pub(super) const ASK_EVERY: Duration = Duration::from_millis(250);
-/// The interval while a start is pending: the clock matters most at the moment the run begins.
+/// The interval while a start is pending: clocks matter most when the run begins.
 const ASK_BEFORE_START: Duration = Duration::from_millis(10);
 /// The usual interval resumes this long before a start, so that the host is otherwise idle when its workers wake up.
 const LEAVE_BEFORE_START: Duration = Duration::from_millis(20);
 /// Maximum time until an order is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// A host is given its start time this long in advance: a job that starts after others may begin hours later.
+/// A host receives its start time at most this long in advance, because a job that starts after other jobs may begin
+/// hours later.
 const START_AHEAD: Duration = Duration::from_secs(5);
 /// Maximum time for a host to end a run that was released.
 const RELEASE_MAX: Duration = Duration::from_secs(8);
@@ -62,13 +63,13 @@ pub(super) enum HostThreadOrder {
     Count(Vec<String>),
     /// Readings count from this time on our clock.
     CountFrom(Nanos),
-    /// Finish reading, and pass on the readings.
+    /// Finish reading, and send the readings here.
     Uncount(CountAnswer),
     /// Inject or remove a fault.
     Fault(Box<FaultTask>),
-    /// Ask for the report of the host's bridge.
+    /// Ask for the report on the host's bridge.
     AskBridge(BridgeAnswer),
-    /// Start or admit a role, whose news goes here.
+    /// Start or admit a role, whose news goes to this inbox.
     BeginRole(u32, RoleOrder, Arc<RoleInbox>),
     /// Pass an order to a role.
     Role(u32, RoleOrder),
@@ -97,7 +98,7 @@ impl HostThread {
         };
         let mut host = RemoteHost::connect(address, options).map_err(failed)?;
         for _ in 0..BURST {
-            // There is no run yet, so there is no other news.
+            // There is no run yet, so clock replies are the only news.
             host.clock_round(drop).map_err(failed)?;
         }
         let round_trip = host.monotonic().round_trip_min().unwrap_or_default();
@@ -135,7 +136,7 @@ impl HostThread {
     /// Sends an order, which the thread notices within [`POLL_INTERVAL`].
     pub fn tell(&self, order: HostThreadOrder) {
         if let Some(orders) = &self.orders {
-            // The thread lives as long as this sender.
+            // The thread lives at least as long as this sender.
             let _ = orders.send(order);
         }
     }
@@ -162,7 +163,7 @@ impl Drop for HostThread {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            assert!(std::thread::panicking(), "the thread of a host panicked");
+            assert!(std::thread::panicking(), "a host's thread panicked");
         }
     }
 }
@@ -170,15 +171,15 @@ impl Drop for HostThread {
 /// The state of a host's thread.
 struct HeldHost {
     name: String,
-    /// `None` once lost.
+    /// The connection; `None` once the host is lost.
     host: Option<RemoteHost>,
     clock: Clock,
     next_ask: Nanos,
-    /// Converts its times to our clock.
+    /// Converts the host's times to our clock.
     dates: Dates,
     /// Whether runs continue without this host.
     survives_loss: bool,
-    /// Why it was lost.
+    /// Why the host was lost.
     lost: Option<String>,
     task: Option<RunningTask>,
     watch: Option<HeldWatch>,
@@ -210,7 +211,7 @@ impl HeldHost {
                     Err(TryRecvError::Empty) => return Ok(true),
                     order => order.ok(),
                 },
-                // Without a host, there is nothing to wait for except orders.
+                // A lost host leaves nothing to wait for but orders.
                 None => pending.recv().ok(),
             };
             let Some(order) = order else { return Ok(false) };
@@ -229,7 +230,7 @@ impl HeldHost {
             }
             _ => {}
         }
-        // The host was lost, or the run is already over.
+        // Nothing to do: the host was lost, or the run is already over.
         let Some(host) = &mut self.host else {
             return Ok(());
         };
@@ -244,7 +245,7 @@ impl HeldHost {
                 self.start_if_due()
             }
             (HostThreadOrder::Command(command), Some(task), _) => {
-                // Workers that never start would not end.
+                // Workers that are waiting for a start time must get one, because workers that never start never end.
                 let starts = task.starts.take_if(|_| command == LoadCommand::Stop);
                 let sent = host.command(command).map_err(failed);
                 sent.and_then(|()| starts.map_or(Ok(()), |at| self.send_start(at)))
@@ -403,7 +404,7 @@ impl HeldHost {
             .filter(was_sent)
             .and_then(|task| task.start);
         let is_near = start.is_some_and(|start| now.after(LEAVE_BEFORE_START) < start);
-        // Near a start, no request is sent while one is outstanding: it would add no information.
+        // Near a start, no request is sent while another is outstanding: it would add no information.
         if !is_near || !host.is_asked() {
             let asked = host.ask_clock();
             asked.map_err(|source| FleetError::Host {
@@ -489,7 +490,7 @@ impl HeldHost {
         if let (HostNews::Ended(_, outcome), Some(estimate)) = (&news, &estimate)
             && outcome.began != Nanos::MAX
         {
-            // Rounds just before and after that time are more accurate than the current estimate.
+            // Rounds just before and after the start are more accurate than the current estimate.
             let now = || host.monotonic().estimate(estimate.to_ours(outcome.began));
             let then = task.at_start.or_else(now);
             let then = then.ok_or_else(|| FleetError::ClockSet(self.name.clone()))?;
@@ -517,7 +518,7 @@ impl HeldHost {
         Ok(())
     }
 
-    /// Releases the run if requested, once the errors of its devices are known or will never be.
+    /// Releases the run if requested, once the errors of its devices have arrived or can no longer arrive.
     fn release_if_wanted(&mut self) -> Result<(), FleetError> {
         let (Some(host), Some(task)) = (&mut self.host, &mut self.task) else {
             return Ok(());
@@ -539,7 +540,7 @@ impl HeldHost {
         })
     }
 
-    /// Handles the loss of the host: everything that waits for it is given the reason.
+    /// Handles the loss of the host: everything that waits for it receives the reason.
     fn lose(&mut self, error: FleetError) {
         let lost = self.host.take();
         let why = error.to_string();

@@ -1,9 +1,9 @@
-//! Fetches the journals of acknowledged writes that a host's workers kept. They go into the folder of their run here,
-//! as if all workers had been on this machine: `brunt verify` checks the target against the journals of all hosts.
+//! Fetches the journals of acknowledged writes that a host's workers kept. The journals go into the run's folder on
+//! this machine, as if all workers had run here: `brunt verify` checks the target against the journals of all hosts.
 //! Driven by the host's thread ([`super::host_thread`]) after the run.
 //!
-//! The rule: each worker has a complete journal in the folder, or a note that says why not; missing journals are
-//! counted.
+//! The rule: each worker has a complete journal in the folder, or a note that explains its absence; missing journals
+//! are counted.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use brunt_result::hosts::JournalsLost;
 /// Maximum number of outstanding requests for parts: enough to hide a round trip.
 const PARTS: u64 = 4;
 
-/// The journals to fetch from a host, and where they go.
+/// The journals to fetch from a host, and where to put them.
 #[derive(Clone, Debug)]
 pub(super) struct WantedJournals {
     /// The run's folder.
@@ -34,7 +34,7 @@ pub(super) struct FetchedJournals {
     wanted: WantedJournals,
     /// Bytes of each journal that have not arrived yet; `None` until the host has announced their lengths.
     left: Option<Vec<u64>>,
-    /// Parts that were requested and have not arrived.
+    /// Parts that were requested but have not arrived.
     asked: u64,
     arriving: Option<ArrivingJournal>,
     /// Number of workers whose journals are complete.
@@ -77,7 +77,7 @@ impl FetchedJournals {
         more
     }
 
-    /// Accepts the next requested part, of the journal of this worker, counted from the host's first.
+    /// Accepts the next requested part of a worker's journal; workers are counted from the host's first.
     pub fn take(&mut self, worker: u32, bytes: &[u8]) {
         self.asked = self.asked.saturating_sub(1);
         if self.broken.is_none()
@@ -121,9 +121,9 @@ impl FetchedJournals {
         self.broken.is_some() || self.whole == self.wanted.workers
     }
 
-    /// Leaves notes in place of missing journals. `lost` is the reason why the host was lost, if it was.
+    /// Leaves notes in place of missing journals. `lost` is the reason why the host was lost, if it was lost.
     pub fn conclude(self, host: &str, lost: Option<&str>) -> Option<JournalsLost> {
-        // Removes the incomplete journal.
+        // This removes the incomplete journal.
         drop(self.arriving);
         let WantedJournals {
             folder,
@@ -132,9 +132,9 @@ impl FetchedJournals {
             ..
         } = self.wanted;
         let why = match (&self.broken, lost) {
-            (Some(broken), _) => format!("cannot store them here: {broken}"),
+            (Some(broken), _) => format!("cannot store the journals here: {broken}"),
             (None, Some(lost)) => lost.to_string(),
-            (None, None) => format!("host {host}: its run was ended before they arrived"),
+            (None, None) => format!("host {host}: its run was ended before its journals arrived"),
         };
         let missing = self.whole..workers;
         for worker in missing.clone() {
@@ -142,7 +142,7 @@ impl FetchedJournals {
                 worker: first_worker + worker,
                 why: why.clone(),
             };
-            // If there is no space for the note either, the results report it.
+            // If there is no space for the note either, the results still report the missing journals.
             let _ = note_missing(&folder, &note);
         }
         (!missing.is_empty()).then(|| JournalsLost {
@@ -252,7 +252,7 @@ mod tests {
             assert!(fetched.is_over() && fetched.wants() == 0);
             let lost = fetched.conclude("a", None).unwrap();
             assert!(
-                lost.workers == 3 && lost.why.starts_with("cannot store them here: "),
+                lost.workers == 3 && lost.why.starts_with("cannot store the journals here: "),
                 "{lost:?}"
             );
         }

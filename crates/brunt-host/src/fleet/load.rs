@@ -1,11 +1,11 @@
-//! A load on other hosts, used like any other load: its workers are those of all its hosts.
+//! A load on other hosts, used like any other load: its workers are the workers of all its hosts.
 //!
 //! Each host opens the target itself, and sends the requests that its workers would send if all workers were on one
 //! machine: their share of a rate or of a number of requests, from the same seed. As for every load, decisions that
 //! need all workers (steady state, searching a rate or depth) are made where the experiment runs.
 //!
-//! The rule: workers start at the same time on our clock, which each host is given in advance, never "when the message
-//! arrives".
+//! The rule: workers start at the same time on our clock, which each host receives in advance, never "when the
+//! message arrives".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,10 +31,10 @@ use super::task::{HostEnd, HostTask};
 use super::{Fleet, FleetError, HostedUrl, Lane, POLL_INTERVAL};
 use crate::run_rules::HostPart;
 
-/// Time for a start to reach a host's workers, excluding the network: several times the polling intervals of our thread
-/// and of theirs.
+/// Time for a start order to reach a host's workers, excluding the network: several times the polling intervals of
+/// our thread and of the host's.
 const NOTICE: Duration = Duration::from_millis(200);
-/// The time allowed for the network, in round trips.
+/// Additional time for the network, in round trips.
 const NOTICE_ROUND_TRIPS: u32 = 4;
 /// Maximum time for hosts to open the target before the first run: longer than any login to a responsive target.
 const OPEN_MAX: Duration = Duration::from_secs(60);
@@ -46,11 +46,11 @@ const CLOSE_MAX: Duration = Duration::from_secs(600);
 /// A target that all hosts of a load open.
 #[derive(Clone, Debug)]
 pub struct HostedTarget {
-    /// Its name in the experiment.
+    /// The target's name in the experiment.
     pub name: String,
     /// The URL that each host opens.
     pub url: HostedUrl,
-    /// Whether it may be written to although it holds a file system or partition table.
+    /// Whether the target may be written to although it contains a file system or partition table.
     pub overwrite: bool,
 }
 
@@ -71,7 +71,7 @@ pub struct HostLoad {
     hosted: Arc<dyn HostedLoad>,
     target: HostedUrl,
     overwrite: bool,
-    /// The targets of a replay that uses several.
+    /// The targets, for a replay that uses several.
     joined: Vec<HostedTarget>,
     fleet: Arc<Fleet>,
     lane: Lane,
@@ -79,11 +79,11 @@ pub struct HostLoad {
 }
 
 impl HostLoad {
-    /// A load on this device, as each host opens it; empty for a load without one. With `overwrite`, the device may be
-    /// written to although it holds a file system or partition table.
+    /// A load on this device, as each host opens it; empty for a load without a device. With `overwrite`, the device
+    /// may be written to although it contains a file system or partition table.
     ///
     /// # Panics
-    /// If the load names no hosts.
+    /// The load names no hosts.
     pub fn new(
         hosted: Arc<dyn HostedLoad>,
         target: HostedUrl,
@@ -91,7 +91,7 @@ impl HostLoad {
         fleet: Arc<Fleet>,
     ) -> HostLoad {
         let hosts = hosted.named_hosts().len();
-        assert!(hosts > 0, "a load on other hosts names them");
+        assert!(hosts > 0, "a load on other hosts names its hosts");
         HostLoad {
             hosted,
             target,
@@ -103,7 +103,7 @@ impl HostLoad {
         }
     }
 
-    /// The same load on these targets, combined into one device: those that the devices of its trace map to.
+    /// The same load on these targets, combined into one device: the targets that the trace's devices map to.
     #[must_use]
     pub fn on_targets(self, joined: Vec<HostedTarget>) -> HostLoad {
         HostLoad { joined, ..self }
@@ -123,8 +123,8 @@ impl HostLoad {
         self.hosted.reporters() * self.hosts().len() as u32
     }
 
-    /// How far a host proceeds before the first run: opening a load may take very long, and all hosts need the same
-    /// input.
+    /// How far hosts go before the first run: a load that can be opened separately is only opened, because opening
+    /// may take very long and all hosts need the same input.
     fn first_step(&self) -> LoadStep {
         match self.hosted.is_opened() {
             true => LoadStep::Open,
@@ -163,8 +163,8 @@ impl HostLoad {
             .collect())
     }
 
-    /// A run without measuring rings, which happens only when needed. Whatever the workload leaves open becomes
-    /// interrupt mode and the engine that every host has.
+    /// A run that doesn't measure rings and engines, which is done only when needed. A ring mode that the workload
+    /// leaves open becomes interrupt mode, and an engine that it leaves open becomes the engine that every host has.
     fn unmeasured(&self) -> RunOrder {
         let mut order = RunOrder::alone(0);
         if !self.hosted.measures_rings() {
@@ -186,7 +186,8 @@ impl HostLoad {
         order
     }
 
-    /// Makes all hosts measure the engines concurrently, as they will run; the engine with the highest total wins.
+    /// Makes all hosts measure the engines concurrently, as they will run; the engine with the highest total rate is
+    /// chosen.
     fn choose_engine(
         &self,
         order: &RunOrder,
@@ -202,7 +203,8 @@ impl HostLoad {
         Ok(choices.map(|choices| calibrate::choose_engine_together(&choices)))
     }
 
-    /// Makes all hosts measure the ring modes concurrently, as they will run; the mode with the highest total wins.
+    /// Makes all hosts measure the ring modes concurrently, as they will run; the mode with the highest total rate is
+    /// chosen.
     fn choose_ring(&self, order: &RunOrder, stop: &AtomicBool) -> Result<RingChoice, LoadError> {
         let order = RunOrder {
             ring: Some(RingMode::Auto),
@@ -227,7 +229,7 @@ impl HostLoad {
             .map_err(|error| self.own(error))?;
         drop(inbox);
         let all_ready = wait_for_all(&messages, self.workers_of_all(), at_most, stop);
-        // Dropped before the release, which waits for the hosts' threads: they may be blocked on a full channel.
+        // Dropped before the release, which waits for the hosts' threads: these may be blocked on a full channel.
         drop(messages);
         let ends = run.release();
         if !all_ready? {
@@ -236,7 +238,7 @@ impl HostLoad {
                 .filter(|(_, end)| !end.ready)
                 .map(|(host, _)| host.as_str());
             let late: Vec<&str> = late.collect();
-            // All of them may have become ready in the meantime.
+            // All hosts may have become ready in the meantime.
             let hosts = if late.is_empty() {
                 self.hosts().join(", ")
             } else {
@@ -391,7 +393,7 @@ impl Load for HostLoad {
             return Err(LoadError::Interrupted);
         }
         let ordered = self.hosted.for_host(order);
-        // For other loads, hosts decide this without measuring.
+        // For loads that don't measure rings, hosts choose the engine without measuring.
         let measured = self.hosted.measures_rings();
         let engine = match ordered.engine {
             Some(EngineSetting::Auto) if measured => self.choose_engine(order, stop)?,
@@ -447,7 +449,7 @@ impl Load for HostLoad {
     }
 }
 
-/// A run on several hosts. Dropping it ends the run on all of them.
+/// A run on several hosts. Dropping this ends the run on all hosts.
 struct RunOfHosts {
     fleet: Arc<Fleet>,
     lane: Lane,
@@ -455,7 +457,7 @@ struct RunOfHosts {
     load: OrderedLoad,
     /// Judges the hosts' results.
     hosted: Arc<dyn HostedLoad>,
-    /// The hosts that got their part, and where their ends arrive.
+    /// The hosts that received their part, and where each reports how it ended.
     hosts: Vec<(String, Receiver<HostEnd>)>,
     /// Whether a stop was sent, so that it is not repeated.
     stopped: bool,
@@ -464,12 +466,12 @@ struct RunOfHosts {
 impl RunOfHosts {
     fn tell(&self, order: impl Fn() -> HostThreadOrder) {
         for (host, _) in &self.hosts {
-            // The host got its part, so it exists.
+            // The host received its part, so it exists.
             let _ = self.fleet.tell(host, self.lane, order());
         }
     }
 
-    /// Ends the run on all hosts, and waits until nothing of it is left on each, or the host is lost.
+    /// Ends the run on all hosts, and waits until nothing of it is left on each host, or the host is lost.
     fn release(&mut self) -> Vec<(String, HostEnd)> {
         self.tell(|| HostThreadOrder::Release);
         let ended = |(host, end): (String, Receiver<HostEnd>)| (host, wait(&end));
@@ -477,7 +479,7 @@ impl RunOfHosts {
     }
 }
 
-/// Every part reports its end exactly once: its thread does so even if the host is lost.
+/// Each part reports its end exactly once: the host's thread does so even if the host is lost.
 fn wait(end: &Receiver<HostEnd>) -> HostEnd {
     end.recv().unwrap_or_default()
 }

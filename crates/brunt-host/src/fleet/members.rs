@@ -1,4 +1,4 @@
-//! The members of a run, which continues without lost hosts as long as one member is left. Shared by the loads of all
+//! The members of a run, which continues after losing hosts as long as one member is left. Shared by the loads of all
 //! jobs that run concurrently; a host's thread consults it when its host is lost.
 //!
 //! The rule: a lost member stays lost, so the same members serve all runs of a point.

@@ -1,5 +1,5 @@
 //! The other hosts of an experiment, as its controller sees them: connected once, with clocks compared continuously,
-//! and driven by [`HostLoad`]. Each has a thread ([`host_thread`]) that communicates with it.
+//! and driven by [`HostLoad`]. Each host has a thread ([`host_thread`]) that communicates with it.
 //!
 //! The rule: a host that dies, hangs or becomes unreachable is detected as lost within two seconds, also between runs.
 
@@ -49,9 +49,10 @@ pub use watch::{WatchEnd, WatchTask};
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time to copy this program to a host.
 const CONNECT_MAX: Duration = Duration::from_secs(60);
-/// Maximum time for all other steps of connecting, unless hosts may be silent for longer.
+/// Maximum time for all other steps of connecting, unless hosts are allowed a longer silence.
 const ANSWER_MAX: Duration = Duration::from_secs(8);
-/// A host is contacted every `host_thread::ASK_EVERY`. Without a reply for this long it is lost: within two seconds.
+/// A host is contacted every `host_thread::ASK_EVERY` and is lost after this long without a reply, that is, within
+/// two seconds.
 pub const SILENCE_MAX: Duration = Duration::from_millis(1500);
 
 /// A host, and how to connect to it.
@@ -63,8 +64,8 @@ pub struct HostPlace {
     pub identity: Option<PathBuf>,
     /// The ssh command and its arguments.
     pub ssh: Vec<String>,
-    /// The program on a host reached through ssh; `None` means the one in its path if that is of this version,
-    /// otherwise a copy.
+    /// The program on a host reached through ssh; `None` means the one in the host's PATH if it has this version,
+    /// otherwise a copy of this program.
     pub program: Option<String>,
 }
 
@@ -72,11 +73,11 @@ pub struct HostPlace {
 #[derive(Debug)]
 pub struct Fleet {
     reach: Arc<Reach>,
-    /// The connected hosts, once per lane that needs them.
+    /// The connected hosts, one entry per lane that needs the host.
     keepers: Mutex<BTreeMap<(String, Lane), HostThread>>,
     /// The next number for a fault or role; each is used only once.
     faults: AtomicU32,
-    /// Targets that the experiment serves, by name, and by host if each host has its own.
+    /// Targets that the experiment serves, by name, and by host if each host has its own target.
     served: Mutex<BTreeMap<(String, Option<String>), TargetUrl>>,
 }
 
@@ -92,7 +93,7 @@ struct Reach {
     silence_max: Duration,
     /// The hosts of the lab, once the lab is running.
     lab: OnceLock<Vec<Host>>,
-    /// The folder of all services, once they are running.
+    /// The folder of all services, once these are running.
     services: OnceLock<PathBuf>,
 }
 
@@ -121,10 +122,10 @@ impl Fleet {
         }
     }
 
-    /// Reports that the lab is running with these hosts, so that those with [`HostAddress::Lab`] can be reached.
+    /// Records that the lab is running with these hosts, so that hosts with [`HostAddress::Lab`] can be reached.
     ///
     /// # Panics
-    /// If called twice.
+    /// This was called before.
     pub fn lab_started(&self, hosts: Vec<Host>) {
         assert!(
             self.reach.lab.set(hosts).is_ok(),
@@ -132,11 +133,11 @@ impl Fleet {
         );
     }
 
-    /// Reports that the services are running, with their folders in this one, so that those with [`HostAddress::Guest`]
-    /// can be reached.
+    /// Records that the services are running, with their folders in this folder, so that hosts with
+    /// [`HostAddress::Guest`] can be reached.
     ///
     /// # Panics
-    /// If called twice.
+    /// This was called before.
     pub fn services_run(&self, folder: PathBuf) {
         assert!(
             self.reach.services.set(folder).is_ok(),
@@ -144,8 +145,8 @@ impl Fleet {
         );
     }
 
-    /// The URL of a target that the experiment serves, for loads on other hosts; it becomes known once the target
-    /// listens. If each host has its own target, returns that of `host`.
+    /// The URL of a target that the experiment serves, for loads on other hosts; the URL becomes known once the
+    /// target listens. If each host has its own target, returns the URL of `host`'s target.
     pub fn served(&self, target: &str, host: Option<&str>) -> TargetUrl {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         served
@@ -167,7 +168,7 @@ impl Fleet {
     /// was set in the meantime: hosts connected after that are disconnected again.
     ///
     /// # Errors
-    /// One of them cannot be reached.
+    /// A host cannot be reached.
     pub fn connect(
         &self,
         names: &[String],
@@ -200,8 +201,8 @@ impl Fleet {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        // Hosts that were reached stay connected even if others failed: they are all disconnected together, which takes
-        // seconds where a network is down.
+        // Hosts that were reached stay connected even if others failed: later, all are disconnected together, which
+        // takes seconds if a network is down.
         failure.map_or(Ok(true), Err)
     }
 
@@ -209,7 +210,7 @@ impl Fleet {
         self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The PIDs of agents that were started on this machine for hosts of its lab, each with its host and lane.
+    /// The PIDs of agents that were started on this machine for hosts in its lab, each with its host and lane.
     pub fn agents_here(&self) -> Vec<(String, Lane, u32)> {
         let keepers = self.keepers();
         let here = keepers.iter().filter_map(|((host, lane), host_thread)| {
@@ -290,7 +291,7 @@ impl Drop for Fleet {
             .keepers
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        // All are asked to end before waiting for any.
+        // All threads are asked to end before any is waited for.
         keepers.values_mut().for_each(HostThread::leave);
         keepers.clear();
     }

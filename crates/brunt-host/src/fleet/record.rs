@@ -1,5 +1,5 @@
 //! Tracks the request record of a host's part of a run: how many requests there are, how many have arrived, and how
-//! many are lost. Driven by the host's thread ([`super::host_thread`]) after its workers have ended.
+//! many are lost. Driven by the host's thread ([`super::host_thread`]) after the workers have ended.
 //!
 //! The rule: only a few pieces are in flight at once, so that clock replies never wait long behind them.
 
@@ -12,10 +12,10 @@ const PIECES: u32 = 4;
 /// The request record of a host's part of a run, if it keeps one.
 #[derive(Debug, Default)]
 pub(super) struct FetchedRecord {
-    /// What the host reported about it.
+    /// What the host reported about the record.
     end: Option<RecordEnd>,
     arrived: u64,
-    /// Pieces that were requested and have not arrived.
+    /// Pieces that were requested but have not arrived.
     asked: u32,
 }
 
@@ -39,7 +39,7 @@ impl FetchedRecord {
         more
     }
 
-    /// Takes a piece.
+    /// Accepts a piece.
     pub fn take(&mut self, requests: u64) {
         self.asked = self.asked.saturating_sub(1);
         self.arrived += requests;
@@ -52,15 +52,15 @@ impl FetchedRecord {
             .is_some_and(|end| self.arrived >= end.kept)
     }
 
-    /// What is missing. `completed`: requests counted in the host's intervals; `lost`: why the host was lost, if it
-    /// was.
+    /// How many requests are missing, and why. `completed` is the number of requests counted in the host's intervals;
+    /// `lost` is why the host was lost, if it was lost.
     pub fn lost(&self, completed: u64, lost: Option<&str>) -> Option<RequestsLost> {
         let (count, why) = match (&self.end, lost) {
             (Some(end), Some(lost)) => (end.kept.saturating_sub(self.arrived) + end.lost, lost),
             (Some(end), None) => (end.lost, end.why.as_str()),
             (None, lost) => (
                 completed,
-                lost.unwrap_or("the host did not report their number"),
+                lost.unwrap_or("the host did not report the number of recorded requests"),
             ),
         };
         (count > 0).then(|| RequestsLost {

@@ -1,4 +1,4 @@
-//! Roles on other hosts, as the controller sees them: the owner of a [`FarRole`] starts, drives and ends it, and the
+//! Roles on other hosts, as seen by the controller: the owner of a [`FarRole`] starts, drives and ends it, and the
 //! host's thread converts times to our clock.
 //!
 //! The rule: every caller gets a result, even if the host is lost. A lost host ends its roles itself when its agent's
@@ -28,12 +28,13 @@ use crate::host_news::HostNews;
 use crate::remote::RemoteHost;
 use crate::role_process::{RoleManner, START_POLL};
 
-/// Longer than a host takes to respond to an order to a role, not counting the role's start time: the host gives up
+/// Longer than a host takes to respond to an order to a role, not counting the role's start time: the host times out
 /// first.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// Longer than a host takes to end a role, not counting the role's stop time.
 const STOP_TIME: Duration = Duration::from_secs(15);
-/// The same for a service, whose log is read to the end and whose folder is removed.
+/// Longer than a host takes to end a service, whose log is read to the end and whose folder is removed, not counting
+/// its stop time.
 const STOP_SERVICE_TIME: Duration = Duration::from_secs(90);
 
 /// Maximum number of unread lines from a role.
@@ -52,7 +53,7 @@ pub enum FarRoleError {
         /// The agent's message.
         what: String,
     },
-    /// The role isn't out of service, or isn't back in service.
+    /// The role couldn't be taken out of service, or put back.
     #[error("host {host}: {what}")]
     NotDone {
         /// The host's name in the experiment.
@@ -81,7 +82,7 @@ pub enum FarRoleError {
         /// Why.
         source: Arc<io::Error>,
     },
-    /// No answer in time.
+    /// There was no reply in time.
     #[error("host {host}: no reply about it within {at_most:?}")]
     Slow {
         /// The host's name in the experiment.
@@ -89,7 +90,7 @@ pub enum FarRoleError {
         /// The limit.
         at_most: Duration,
     },
-    /// The caller canceled it.
+    /// The caller canceled the role.
     #[error("host {host}: it was canceled before it was listening")]
     Unwanted {
         /// The host's name in the experiment.
@@ -140,15 +141,15 @@ impl RoleLog {
 /// Unread news of a role.
 #[derive(Debug, Default)]
 struct UnreadNews {
-    /// Only for services.
+    /// The log, for services only.
     log: Option<RoleLog>,
     output: VecDeque<String>,
-    /// The answer to the last order.
+    /// The reply to the last order.
     answer: Option<RoleNews>,
     died: Option<RoleEnd>,
-    /// Whether it ended because it was asked to.
+    /// Whether the role ended because it was asked to.
     stopped: bool,
-    /// Set if no more news follows; later orders get this answer, too.
+    /// Set if no more news follows; later orders get this reply, too.
     refused: Option<RoleNews>,
     /// Why the host was lost.
     lost: Option<String>,
@@ -241,7 +242,7 @@ impl Fleet {
     /// Makes a host serve this role, and waits until it listens. The host must be connected.
     ///
     /// # Errors
-    /// The host refuses or fails to serve it, or is lost.
+    /// The host refuses or fails to serve the role, or is lost.
     pub fn start_role(
         self: &Arc<Fleet>,
         host: &str,
@@ -258,7 +259,7 @@ impl Fleet {
     /// output is appended to `log`. The host must be connected.
     ///
     /// # Errors
-    /// The host doesn't allow it, has no space for it, or is lost; or the log cannot be created.
+    /// The host doesn't allow the service, has no space for it, or is lost; or the log cannot be created.
     pub fn admit_service(
         self: &Arc<Fleet>,
         host: &str,
@@ -318,7 +319,7 @@ impl FarRole {
     /// Starts an admitted service with these additional variables, and waits until it is ready or `unwanted` is set.
     ///
     /// # Errors
-    /// It doesn't start, was canceled, or the host is lost.
+    /// The service doesn't start, was canceled, or the host is lost.
     pub fn run(
         &mut self,
         more: BTreeMap<String, String>,
@@ -376,10 +377,10 @@ impl FarRole {
         *self.pid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the role is running, or is out of service or ended as requested.
+    /// Checks that the role is running, or is out of service or has ended as requested.
     ///
     /// # Errors
-    /// It died, its state is unknown because its host is lost, or its log cannot be written on this machine.
+    /// The role died, its state is unknown because its host is lost, or its log cannot be written on this machine.
     pub fn check(&self) -> Result<(), FarRoleError> {
         if self.heard.lock().stopped {
             return Ok(());
@@ -409,7 +410,7 @@ impl FarRole {
     /// Puts the role back into service, and waits until that is verified.
     ///
     /// # Errors
-    /// It was not out of service, is not back in service, or the host is lost.
+    /// The role was not out of service, is not back in service, or the host is lost.
     pub fn put_back(&self) -> Result<Proof, FarRoleError> {
         match self.ask(RoleOrder::Mend)? {
             RoleNews::Back { proof, pid } => {
@@ -430,7 +431,7 @@ impl FarRole {
             return Ok(());
         }
         self.tell(RoleOrder::Stop)?;
-        // If it had already died, it is over only once all of its output has arrived.
+        // If the role had already died, it is over only once all of its output has arrived.
         let found = self.heard.wait(self.stop_max, |news| match &news.lost {
             _ if news.stopped || news.refused.is_some() => Some(Ok(())),
             Some(why) => Some(Err(FarRoleError::Lost(why.clone()))),
@@ -458,10 +459,10 @@ impl FarRole {
         self.tell(RoleOrder::Say(line))
     }
 
-    /// The next line that the role prints.
+    /// Waits for the next line that the role prints.
     ///
     /// # Errors
-    /// None arrives in this time, or none will follow.
+    /// No line arrives in this time, or none will follow.
     pub fn next_line(&self, at_most: Duration) -> Result<String, RecvTimeoutError> {
         let found = self
             .heard
@@ -496,7 +497,7 @@ impl FarRole {
                 what,
             });
         }
-        // It may be the answer to an earlier order that timed out.
+        // This discards the reply to an earlier order that timed out.
         self.heard.lock().answer = None;
         self.tell(order)?;
         self.answer(self.answer_max)
@@ -527,7 +528,7 @@ impl FarRole {
         })
     }
 
-    /// Turns an unexpected answer into an error.
+    /// Turns an unexpected reply into an error.
     fn refused(&self, answer: RoleNews) -> FarRoleError {
         let host = self.host.clone();
         match answer {
@@ -552,7 +553,7 @@ impl Drop for FarRole {
     }
 }
 
-/// The roles of a host, as held by its thread.
+/// A host's roles, kept by the host's thread.
 #[derive(Debug, Default)]
 pub(super) struct HeldRoles {
     heard: BTreeMap<u32, Arc<RoleInbox>>,
@@ -612,7 +613,7 @@ impl HeldRoles {
 mod tests {
     use super::*;
 
-    /// A log keeps its order, and says where it ends if the host was lost.
+    /// A log keeps its order, and says where it was cut off if the host was lost.
     #[test]
     fn a_log_is_kept_until_its_host_is_lost() {
         let folder = tempfile::tempdir().unwrap();
@@ -634,7 +635,8 @@ mod tests {
         assert!(heard.lock().log.as_ref().unwrap().check().is_ok());
     }
 
-    /// An agent may refuse a role that has served for a while; later orders then fail immediately.
+    /// An agent may report that a role is refused after it has served for a while; later orders then fail
+    /// immediately.
     #[test]
     fn a_role_that_was_refused_stays_refused() {
         let fleet = Arc::new(Fleet::new(
@@ -668,7 +670,7 @@ mod tests {
         let (kind, what) = (FailureKind::Broken, "its thread panicked".to_string());
         role.heard.take(RoleNews::Refused { kind, what });
         for _ in 0..2 {
-            // An order discards the answer to an earlier one.
+            // An order discards the reply to an earlier one.
             role.heard.lock().answer = None;
             let message = role
                 .answer(answer_max)
@@ -679,7 +681,7 @@ mod tests {
                 Err(RecvTimeoutError::Disconnected)
             );
         }
-        // A stopped role is sent no orders, as its host would not answer.
+        // A stopped role is sent no orders, because its host would not reply.
         role.heard.take(RoleNews::Stopped);
         assert!(role.stop().is_ok() && role.check().is_ok());
         let message = role.interrupt(RoleOutage::Kill).unwrap_err().to_string();

@@ -1,5 +1,6 @@
-//! The URL that a load's hosts open: a given one, or that of a target which the experiment serves and whose port is
-//! known only when it starts, after the loads were planned. All hosts open the same device, or each has its own.
+//! The URL that a load's hosts open: a given URL, or the URL of a target that the experiment serves, whose port is
+//! known only once it starts, after the loads were planned. Either all hosts open the same device, or each host has
+//! its own.
 //!
 //! The rule: a served target is started before any load on it is opened.
 
@@ -13,7 +14,7 @@ use brunt_protocol::Secret;
 #[derive(Clone, Debug, Default)]
 pub struct TargetUrl {
     url: Arc<OnceLock<Secret>>,
-    /// Differences from the shared URL.
+    /// Options that differ from the shared URL's.
     changes: UrlOptionChanges,
 }
 
@@ -38,7 +39,7 @@ impl TargetUrl {
     /// Sets the URL at which the target listens.
     ///
     /// # Panics
-    /// If it is already known: a target is started only once.
+    /// The URL is already known: a target is started only once.
     pub fn listens(&self, url: String) {
         assert!(
             self.url.set(Secret(url)).is_ok(),
@@ -49,7 +50,7 @@ impl TargetUrl {
     /// The URL.
     ///
     /// # Panics
-    /// If the target was not started.
+    /// The target was not started.
     pub fn get(&self) -> Secret {
         let Secret(url) = self
             .url
@@ -75,7 +76,7 @@ impl HostedUrl {
     /// The URL that this host opens.
     ///
     /// # Panics
-    /// If the target was not started, or the map has no entry for this host.
+    /// The target was not started, or the map has no entry for this host.
     pub fn of(&self, host: &str) -> Secret {
         match self {
             HostedUrl::Shared(url) => url.get(),

@@ -28,24 +28,24 @@ use crate::host_news::HostNews;
 use crate::remote::RemoteHost;
 use crate::run_rules::HostPart;
 
-/// A few rounds have been completed this long after a start.
+/// This long after a start, a few clock rounds have been completed.
 const AFTER_START: Duration = Duration::from_secs(2);
 /// A host's part of a run.
 #[derive(Debug)]
 pub(super) struct HostTask {
     /// The assignment sent to the host.
     pub assignment: Assignment,
-    /// Its workers, and what they do.
+    /// The workers of this part, and what they do.
     pub part: HostPart,
     /// The load's kind.
     pub kind: &'static str,
-    /// Where its workers' journals go, if there are any.
+    /// Where the workers' journals go, if there are any.
     pub journals: Option<WantedJournals>,
-    /// Where its workers' messages go, numbered across all workers.
+    /// Where the workers' messages go, numbered across all workers.
     pub inbox: MessageSender,
     /// Notified once, when nothing of the run is left on the host.
     pub over: SyncSender<HostEnd>,
-    /// The lane of its job, among jobs that run concurrently.
+    /// The lane of the load's job, among jobs that run concurrently.
     pub lane: Lane,
     /// All members of the run.
     pub members: Arc<RunMembers>,
@@ -56,21 +56,21 @@ pub(super) struct HostTask {
 pub(super) struct HostEnd {
     /// Remarks for the user.
     pub notes: Vec<String>,
-    /// Errors of its devices.
+    /// Errors of the host's devices.
     pub troubles: Vec<String>,
-    /// Its figures, and how accurate its times are.
+    /// The host's figures, and how accurate its times are.
     pub figures: HostFigures,
-    /// The engine of its requests.
+    /// The engine that processed the host's requests.
     pub engine: Option<EngineChoice>,
-    /// The mode of its rings, if it was measured.
+    /// The ring mode, if it was measured.
     pub ring: Option<RingChoice>,
-    /// A digest of the trace it replays.
+    /// A digest of the trace that the host replays.
     pub trace: Option<String>,
-    /// Its part of a replay.
+    /// The host's part of a replay.
     pub replay: Option<String>,
     /// The page cache's share, if the page cache was used.
     pub page_cache: Option<PageCache>,
-    /// Bytes that its workers read.
+    /// Bytes that the host's workers read.
     pub read_bytes: u64,
     /// Whether the host was ready to start.
     pub ready: bool,
@@ -78,17 +78,17 @@ pub(super) struct HostEnd {
 
 /// A run that has not ended on this host.
 pub(super) struct RunningTask {
-    /// `None` once all workers have ended: the collector waits until the last sender is dropped.
+    /// `None` once all workers have ended, because the collector waits until the last sender is dropped.
     inbox: Option<MessageSender>,
     kind: &'static str,
     over: SyncSender<HostEnd>,
-    /// Workers that have not ended, and what they have reported.
+    /// Workers that have not ended, with what they have reported.
     pub unfinished: Vec<Option<Reported>>,
     /// Whether all workers are waiting for the start.
     ready: bool,
     /// The start time, if one was given.
     pub start: Option<Nanos>,
-    /// An estimate of the host's clock at the start, once there were rounds after it.
+    /// An estimate of the host's clock at the start, once clock rounds have followed it.
     pub at_start: Option<ClockEstimate>,
     /// A start time not yet sent to the host.
     pub starts: Option<Nanos>,
@@ -96,13 +96,13 @@ pub(super) struct RunningTask {
     members: Arc<RunMembers>,
     /// The request record, if the load keeps one.
     pub record: Option<FetchedRecord>,
-    /// Its workers' journals, if they keep any.
+    /// The workers' journals, if they keep any.
     pub journals: Option<FetchedJournals>,
     /// Requests completed by the workers that have ended.
     completed: u64,
     /// Whether all workers have ended and the errors of their devices are known.
     pub done: bool,
-    /// The deadline for releasing the run, once it is to be released.
+    /// The deadline for ending the run, once it is being released.
     pub release: Option<Nanos>,
     /// Whether the release was sent to the host.
     pub released: bool,
@@ -113,7 +113,7 @@ pub(super) struct RunningTask {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reported {
     figures: Figures,
-    /// From the start of its first interval to the end of its last.
+    /// From the start of the worker's first interval to the end of its last.
     time: Option<(Nanos, Nanos)>,
 }
 
@@ -281,10 +281,10 @@ impl RunningTask {
         figures.clock_ahead_ns = Some([estimate.offset.low, estimate.offset.high]);
     }
 
-    /// Ends the remaining workers when the host is lost: if the run has begun or continues without them, with what they
-    /// had reported, otherwise with an error.
+    /// Ends the remaining workers when the host is lost. If the run has begun or continues without them, they end
+    /// with what they had reported, otherwise with an error.
     pub fn fail(&mut self, error: FleetError, survives_loss: bool, now: Nanos) {
-        // A refusal is not a loss: the experiment or the host's limits are wrong.
+        // A rejected request is not a loss: the experiment or the host's limits are wrong.
         let survives_loss = survives_loss
             && !error.is_refusal()
             && self.members.lose(&self.end.figures.name, self.lane.0);
@@ -321,7 +321,7 @@ impl RunningTask {
             }
             self.ended(worker, result);
         }
-        // No more of its record will arrive.
+        // No more of the request record will arrive.
         let lost = self.end.figures.lost.as_ref().map(|lost| lost.why.clone());
         self.count_lost(lost.as_deref());
         self.count_journals(lost.as_deref());
@@ -385,7 +385,7 @@ impl RunningTask {
 
     /// Reports that the run is over. The receiver may already be gone.
     pub fn conclude(mut self) {
-        // A run that ended early never reached `release_collector`.
+        // If the run ended early, `release_collector` was never reached.
         self.count_journals(None);
         let _ = self.over.try_send(self.end);
     }

@@ -43,7 +43,7 @@ struct Served {
     _folder: tempfile::TempDir,
 }
 
-/// The certificates for an agent on loopback, and the path of its controller's identity file.
+/// The certificate file for an agent on loopback, and the path of its controller's identity file.
 fn certificates() -> (tempfile::TempDir, AgentTls, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::in_folder(folder.path()).unwrap();
@@ -145,7 +145,7 @@ fn open(load: &HostLoad) -> Result<Vec<String>, LoadError> {
     load.open(&LoadTarget::default(), &AtomicBool::new(false))
 }
 
-/// A load that both this side and its agents know only through its entry in the table.
+/// A load that this side and its agents know only through the load table's entry.
 #[test]
 fn a_load_known_only_by_its_table_entry_runs_on_other_hosts() {
     let served =
@@ -184,7 +184,7 @@ fn a_load_known_only_by_its_table_entry_runs_on_other_hosts() {
     load.close().unwrap();
 }
 
-/// With more workers than the collector's channel holds, each worker's end is still received.
+/// With more workers than the collector's channel can hold, each worker's end is still received.
 #[test]
 fn a_refusal_ends_more_workers_than_the_channel_holds() {
     let host = Served::start(AllowList::only([], &[]).unwrap());
@@ -196,7 +196,7 @@ fn a_refusal_ends_more_workers_than_the_channel_holds() {
     );
 }
 
-/// An agent that answers clock requests, and passes everything else to `other` until that returns `false` or the
+/// An agent that answers clock requests and passes everything else to `other`, until that returns `false` or the
 /// controller is gone.
 fn answer_by_hand(
     listener: &TcpListener,
@@ -325,7 +325,7 @@ fn a_fault_that_is_not_verified_is_undone() {
     );
 }
 
-/// A fault that isn't in effect causes no request, because its answer would never come.
+/// Removing a fault that isn't in effect sends no request, because the reply would never come.
 #[test]
 fn a_fault_that_has_failed_is_not_removed() {
     let host = Served::start(AllowList::only([], &[]).unwrap());
@@ -358,7 +358,7 @@ fn a_fault_that_has_failed_is_not_removed() {
     );
 }
 
-/// A host that doesn't become ready delays neither a stop of the experiment nor the limit for opening.
+/// A host that doesn't become ready delays neither stopping the experiment nor the limit for opening.
 #[test]
 fn opening_ends_at_its_time_limit_and_when_stopped() {
     let host = Served::start(AllowList::everything());
@@ -380,7 +380,7 @@ fn opening_ends_at_its_time_limit_and_when_stopped() {
     );
 }
 
-/// Stopping an experiment doesn't wait for unresponsive hosts, such as one that never sends a greeting.
+/// Stopping an experiment doesn't wait for unresponsive hosts, such as a host that never sends a greeting.
 #[test]
 fn connecting_ends_when_stopped() {
     let (_folder, _, controller) = certificates();
@@ -394,7 +394,7 @@ fn connecting_ends_when_stopped() {
     );
 }
 
-/// A run whose thread is gone is released like any other.
+/// A run whose thread is gone can be released like any other.
 #[test]
 fn a_run_without_a_thread_is_released() {
     let host = Served::start(AllowList::everything());
@@ -438,8 +438,8 @@ fn a_panic_of_a_run_is_reported() {
     );
 }
 
-/// A guest's agent is reached through the socket in its service's folder once services are running; a missing socket is
-/// reported.
+/// A guest's agent is reached through the socket in its service's folder once the services are running; a missing
+/// socket is reported.
 #[test]
 fn guests_are_reached_through_a_socket() {
     let folder = tempfile::tempdir().unwrap();

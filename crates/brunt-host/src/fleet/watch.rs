@@ -1,6 +1,7 @@
-//! Samples of other hosts, requested by the experiment's monitoring and converted to our clock by the host's thread.
+//! Samples other hosts, as requested by the experiment's monitoring; each host's thread converts the times to our
+//! clock.
 //!
-//! The rule: each request ends with a single report, even if the host is lost; no sample follows it.
+//! The rule: each request ends with a single report, even if the host is lost, and no sample follows it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::remote::RemoteHost;
 /// Maximum number of notes kept about a host's samples.
 const NOTES_MAX: usize = 100;
 
-/// A request for samples of a host.
+/// A request to sample a host.
 pub struct WatchTask {
     /// The probes, and the sampling interval.
     pub probes: Probes,
@@ -42,7 +43,7 @@ impl fmt::Debug for WatchTask {
 /// The outcome of sampling a host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WatchEnd {
-    /// The totals counted by the agent; for a lost host, what it had reported until then.
+    /// The totals counted by the agent; for a lost host, the totals that it had reported by then.
     pub report: WatchReport,
     /// Samples received.
     pub samples: u64,
@@ -60,7 +61,7 @@ impl Fleet {
     /// Samples a host until [`Fleet::unwatch`].
     ///
     /// # Errors
-    /// There is no such host, or it was never connected.
+    /// The host is unknown or was never connected.
     pub fn watch(&self, host: &str, task: WatchTask) -> Result<(), FleetError> {
         self.tell(
             host,
@@ -72,7 +73,7 @@ impl Fleet {
     /// Schedules the host's samples: the first at `first` on our clock, then one per interval.
     ///
     /// # Errors
-    /// There is no such host, or it was never connected.
+    /// The host is unknown or was never connected.
     pub fn watch_from(&self, host: &str, first: Nanos) -> Result<(), FleetError> {
         self.tell(host, Lane::default(), HostThreadOrder::WatchFrom(first))
     }
@@ -80,24 +81,24 @@ impl Fleet {
     /// Makes the host take a last sample.
     ///
     /// # Errors
-    /// There is no such host, or it was never connected.
+    /// The host is unknown or was never connected.
     pub fn unwatch(&self, host: &str) -> Result<(), FleetError> {
         self.tell(host, Lane::default(), HostThreadOrder::Unwatch)
     }
 }
 
-/// Sampling in progress on a host.
+/// Sampling that is in progress on a host.
 pub(super) struct HeldWatch {
     host: Arc<str>,
     task: WatchTask,
     end: WatchEnd,
     bytes_before: [u64; 2],
-    /// Whether the host was asked to stop.
+    /// Whether the host was asked to stop sampling.
     pub ending: bool,
 }
 
 impl HeldWatch {
-    /// Asks the host for samples.
+    /// Asks the host to start sampling.
     pub fn begin(
         name: &str,
         task: WatchTask,

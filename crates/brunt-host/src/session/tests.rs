@@ -167,7 +167,7 @@ fn unrequested_messages_are_refused() {
         session
     };
     check(HostSession::default(), sampled("a"), "not a greeting");
-    check(HostSession::default(), hello(99), "speaks version 99");
+    check(HostSession::default(), hello(99), "protocol version 99");
     check(greeted(), hello(VERSION), "a second greeting");
     check(greeted(), sampled("a"), "an event");
     check(
@@ -226,7 +226,7 @@ fn unrequested_messages_are_refused() {
     ));
 }
 
-/// After a run's release, the only news about it is its end, and another run may follow.
+/// After a run's release, the only news about it is its end; then another run may follow.
 #[test]
 fn news_of_a_released_run_is_ignored_except_its_end() {
     let assignment = || test_only::assignment("", "memory:1MiB");

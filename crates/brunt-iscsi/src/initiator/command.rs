@@ -60,7 +60,8 @@ pub enum UnmapBy {
     WriteSame,
 }
 
-/// Properties of a LUN that affect requests. Read when the LUN is opened and again after every reconnect.
+/// Properties of a LUN that affect requests. The properties are read when the LUN is opened and again after every
+/// reconnect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Size of a logical block in bytes.
@@ -93,13 +94,13 @@ pub struct Facts {
     pub revision: String,
     /// Unit serial number, if the LUN has one.
     pub serial: Option<String>,
-    /// Its names in the device identification page.
+    /// The LUN's names in the device identification page.
     pub names: UnitNames,
 }
 
 impl Facts {
-    /// Whether a LUN with the facts `other` may be the same one. A name that either lacks doesn't count, nor does a
-    /// UUID: servers of memory draw another one each time they start.
+    /// Whether a LUN with the facts `other` may be the same LUN. Names are ignored if either LUN has none, and UUIDs
+    /// always, because a server of a memory LUN draws a new UUID each time it starts.
     pub fn may_be_same(&self, other: &Facts) -> bool {
         let stable = |facts: &Facts| -> Vec<String> {
             let names = facts.names.unique.iter().chain(&facts.names.local);
@@ -306,9 +307,9 @@ mod tests {
         assert!(!naa.may_be_same(&named("LIO-ORG", &["naa.6002"], &[])));
         assert!(!naa.may_be_same(&named("LIO-ORG", &[], &["naa.3001"])));
         assert!(!naa.may_be_same(&named("IET", &["naa.6001"], &[])));
-        // Unknown values count as equal.
+        // An unknown value counts as equal.
         assert!(naa.may_be_same(&named("LIO-ORG", &[], &[])));
-        // Another process that serves the same memory has another UUID.
+        // Another process that serves the same memory LUN has another UUID.
         let memory = |uuid: &str| named("BRUNT", &[uuid], &["naa.3001"]);
         assert!(memory("uuid.1").may_be_same(&memory("uuid.2")));
         let other_serial = Facts {
@@ -318,7 +319,7 @@ mod tests {
         assert!(!naa.may_be_same(&other_serial));
     }
 
-    /// All commands of a request.
+    /// Returns all commands of a request.
     fn all(facts: &Facts, what: Op, offset: u64, len: u64, fua: bool) -> Vec<PlannedCommand> {
         let mut progress = Progress::default();
         let mut commands = Vec::new();
@@ -408,7 +409,7 @@ mod tests {
         );
     }
 
-    /// Forced unit access works without the FUA bit, and costs nothing without a cache.
+    /// Forced unit access works without the FUA bit, and costs nothing if there is no volatile cache.
     #[test]
     fn forced_unit_access_works_without_the_fua_bit() {
         let check = |fua, volatile_cache, codes: &[u8]| {
@@ -470,7 +471,7 @@ mod tests {
                 alua: true,
             });
             let page = vpd(0x83, &body);
-            // The initiator reads only this much.
+            // The initiator reads only this much of the page.
             let page = &page[..page.len().min(256)];
             assert_eq!(UnitNames::parse(page).unique, expected);
         };

@@ -3,7 +3,7 @@
 //! waits.
 //!
 //! The one rule: the result is ready for full-feature phase, with no unread data in its sockets. Failures that the
-//! network may have caused are retried and counted; refusals by the target aren't.
+//! network may have caused are retried and counted; rejections by the target aren't.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -41,7 +41,7 @@ const REDIRECTS_MAX: u32 = 4;
 const FIRST_CMD_SN: u32 = 1;
 /// Longest request if the LUN reports no limit, and the upper limit for any request.
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
-/// How long a LUN may report "becoming ready".
+/// Maximum time that a LUN may report "becoming ready".
 const READY_WAIT: Duration = Duration::from_secs(10);
 
 /// A session that is ready for use.
@@ -100,18 +100,18 @@ impl ReconnectError for ConnectError {
         match self {
             ConnectError::Login(_, error) => error.is_transient(),
             ConnectError::AttemptsFailed { last, .. } => last.is_transient(),
-            // A starting target opens its portal slightly before its LUNs are available.
+            // Transient: for example, a starting target opens its portal slightly before its LUNs are available.
             _ => true,
         }
     }
 }
 
 impl ConnectError {
-    /// Whether the network may be the cause, so that an immediate retry may help. If the target refused, it would
-    /// refuse again.
+    /// Whether the network may be the cause, so that an immediate retry may help. A target that has rejected the
+    /// login would reject it again.
     fn is_of_the_network(&self) -> bool {
         match self {
-            // Refused or unreachable: the network delivered an answer.
+            // Connection refused or host unreachable: the network delivered an answer.
             ConnectError::Connect(_, error) => {
                 matches!(
                     error.kind(),
@@ -134,9 +134,9 @@ impl From<ConnectError> for OpenError {
     }
 }
 
-/// Creates a session with `config.connections` connections and reads the LUN's properties, with as many attempts as fit
-/// in the configured timeout. All attempts use the same ISID, so a session left over from an earlier attempt is
-/// reinstated.
+/// Creates a session with `config.connections` connections and reads the LUN's properties, with as many attempts as
+/// fit in the configured timeout. All attempts use the same ISID, so that a session left over from an earlier attempt
+/// is replaced.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -228,7 +228,7 @@ fn attempt(
         max_cmd_sn: probe.session.max_cmd_sn(),
         connections: vec![(0, logged_in.params.clone(), probe.session.exp_stat_sn(0))],
     };
-    // Further connections go to the address of the first one, after redirects.
+    // Further connections go to the first connection's address, after redirects.
     let address = probe.wire.address.clone();
     let mut sockets = vec![probe.wire.socket];
     for cid in 1..config.connections {
@@ -519,7 +519,7 @@ impl LunProber {
         }
     }
 
-    /// Runs one command, repeating it after unit attentions.
+    /// Runs one command, and repeats it after unit attentions.
     fn run(&mut self, cdb: &[u8], answer_len: usize) -> Result<ProbeAnswer, ConnectError> {
         let mut padded_cdb = [0; 16];
         padded_cdb[..cdb.len()].copy_from_slice(cdb);
@@ -677,7 +677,7 @@ impl LunProber {
                 facts.unmapped_reads_zeros = capacity.unmapped_reads_zeros;
                 (capacity.last_lba, capacity.block_bytes)
             }
-            // Old and small LUNs support only the short form.
+            // Old and small LUNs support only the short form of READ CAPACITY.
             _ => {
                 let bytes = self
                     .run(&[op::READ_CAPACITY_10, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8)?
@@ -694,7 +694,7 @@ impl LunProber {
         Ok(())
     }
 
-    /// Reads the vital product data: serial number, block limits, provisioning. A LUN may lack any of them.
+    /// Reads the vital product data: serial number, block limits, provisioning. A LUN may lack any of these pages.
     fn pages(&mut self, facts: &mut Facts) -> Result<(), ConnectError> {
         let vpd = |code: u8| [op::INQUIRY, 1, code, 1, 0];
         let Ok(supported) = self.run(&vpd(page::SUPPORTED), 256)? else {

@@ -1,14 +1,14 @@
 //! The initiator as a device: sessions on the thread's ring.
 //!
-//! [`InitiatorSession`] implements the protocol rules; this module moves the bytes. Long payloads are received directly
-//! into their request's buffer; short ones are parsed, many from a single receive. All pending commands are sent in one
-//! vectored call. Requests allocate nothing.
+//! [`InitiatorSession`] implements the protocol rules; this module moves the bytes. Long payloads are received
+//! directly into their request's buffer; short payloads are parsed, many from a single receive. All pending commands
+//! are sent in one vectored call. Requests allocate nothing.
 //!
 //! A lost session is restored as [`ReconnectState`] specifies (first after the target's Time2Wait), for as long as the
 //! URL's `reconnect` allows; unanswered requests are sent again on the new session. A permanent refusal (such as a
 //! wrong secret) ends the attempts at once. After that, every request fails with [`DeviceError::Gone`].
 //!
-//! The one rule: connecting happens on another thread, which passes the sockets back; `submit` and `poll` never wait.
+//! The one rule: connecting happens on another thread, which hands the sockets over; `submit` and `poll` never wait.
 
 use std::collections::VecDeque;
 use std::io;
@@ -37,7 +37,7 @@ use super::session::{
 use super::url::{InitiatorConfig, OPTIONS};
 use crate::device_errors;
 
-/// Size of the receive buffer: twice a queue of 32 responses of 4 KiB with headers; still fits in the L2 cache.
+/// Size of the receive buffer: twice 32 responses of 4 KiB with headers; it still fits in the L2 cache.
 const RX_BYTES: usize = 256 << 10;
 
 /// This backend's entry in the table of backends.
@@ -73,7 +73,7 @@ pub struct Initiator {
     info: DeviceInfo,
     facts: Facts,
     storage: Vec<StorageId>,
-    /// The session of that login, for the first device.
+    /// The session from that login, for the first device.
     spare: Mutex<Option<([u8; 6], Established)>>,
 }
 
@@ -158,9 +158,9 @@ fn identity(facts: &Facts) -> String {
     )
 }
 
-/// Identifies the LUN by its path, with the portal's name and with its address, and by the LUN's own names: a portal
-/// may have several names, and a LUN several portals. If a LUN has no unique name, units that look alike are the same
-/// if their LUN and their target's name match; iSCSI requires target names to be unique.
+/// Identifies the LUN by its path, with both the portal's name and its address, and by the LUN's own names: a portal
+/// may have several names, and a LUN several portals. If a LUN has no unique name, it is the same as another if they
+/// look alike and their LUN numbers and target names match; iSCSI requires target names to be unique.
 fn storage(config: &InitiatorConfig, established: &Established) -> Vec<StorageId> {
     let facts = &established.facts;
     let peer = established.sockets.first().map(TcpStream::peer_addr);
@@ -298,7 +298,7 @@ impl Device for InitiatorDevice {
 struct SessionLink {
     session: InitiatorSession,
     connections: Vec<ConnectionStream>,
-    /// The connection that has each task's data.
+    /// For each task, the connection that holds its data.
     lent: Vec<Option<(usize, Lent)>>,
     /// Answered tasks whose data is still being sent.
     stuck: Vec<u16>,
@@ -307,9 +307,9 @@ struct SessionLink {
     reconnect: ReconnectState<Established, ConnectError>,
     ring: Ring,
     config: InitiatorConfig,
-    /// The LUN's properties when it was opened.
+    /// The LUN's properties when the device was opened.
     facts: Facts,
-    /// Failed login attempts when it was opened.
+    /// Failed login attempts when the device was opened.
     connect_retries: u64,
     /// Error of the first connection attempts, if any failed.
     connect_trouble: Option<String>,
@@ -465,7 +465,8 @@ impl SessionLink {
         let mut trouble = None;
         for number in 0..self.connections.len() {
             let event = self.connections[number].stream.poll();
-            // Do this even without an event: a placed payload may have been filled from buffered data.
+            // Checked for every connection, even without an event from the ring: a payload's destination may have
+            // been filled from bytes that had already arrived.
             if event.received
                 && let Err(why) = self.receive(number, now)
             {
@@ -613,7 +614,7 @@ impl SessionLink {
                     *slot = None;
                     *self.session.data(task) = buf;
                 }
-                // Answered before it was completely sent; the stream still needs the data.
+                // The task was answered before its data was completely sent; the stream still needs the data.
                 None => return self.stuck.push(task),
             }
         }
@@ -696,7 +697,7 @@ impl Reconnecting for SessionLink {
         }
         self.connections = connections;
         self.session.attach(attachment, facts, now);
-        // Start receiving, so that pings and messages are handled before the first command.
+        // Starts receiving, so that pings and messages are handled before the first command.
         for connection in &mut self.connections {
             connection.stream.arm();
         }

@@ -38,7 +38,7 @@ pub enum DiscoveryStep {
 }
 
 impl Discovery {
-    /// Limit for the text of all responses: 64 Ki targets with room for their addresses.
+    /// Limit on the total text of all responses: 64 Ki targets with their addresses.
     const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
     /// Starts a discovery after the login that returned `login`; also returns the first request.
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::params::Params;
 
-    /// Targets and addresses are returned in order, across several responses; an endless text is aborted.
+    /// Targets and addresses are returned in order, across several responses; an endless text ends the discovery.
     #[test]
     fn targets_and_addresses_are_returned_in_order() {
         let login = InitiatorLogin {

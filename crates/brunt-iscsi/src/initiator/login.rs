@@ -1,8 +1,8 @@
 //! The initiator side of a login (RFC 7143, 6 and 13).
 //!
 //! [`Login`] processes the target's PDUs and returns the next PDU to send; `connect` moves the bytes. Pure. The one
-//! rule: nothing from the target is trusted: tags, stages, answers and lengths are checked against the requests, and a
-//! login has a bounded number of exchanges.
+//! rule: nothing from the target is trusted: tags, stages, answers and lengths are checked against the requests, and
+//! a login has a limited number of exchanges.
 
 use brunt_wire::iscsi::pdu::{self, Bhs, LoginRequest, LoginResponse, Opcode, U24, code, padded};
 use brunt_wire::iscsi::text::{parse_pairs, push_pair};
@@ -31,7 +31,7 @@ pub struct LoginConfig {
     pub target_name: Option<String>,
     /// Credentials for the target, if it requires authentication.
     pub credentials: Option<Credentials>,
-    /// Credentials that the target must prove (mutual CHAP).
+    /// Credentials with which the target must authenticate itself (mutual CHAP).
     pub target_credentials: Option<Credentials>,
     /// Operational keys.
     pub wishes: Preferences,
@@ -42,13 +42,13 @@ pub struct LoginConfig {
 /// The connection and session of a login.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionPlace {
-    /// 0 for a new session.
+    /// The session's handle; 0 for a new session.
     pub tsih: u16,
     /// The connection's id in its session.
     pub cid: u16,
     /// The session's next CmdSN.
     pub cmd_sn: u32,
-    /// The session's values, for a connection that joins it.
+    /// The session's negotiated values, for a connection that joins it.
     pub session: Option<Params>,
 }
 
@@ -91,7 +91,7 @@ enum LoginStage {
     Offer,
     /// `CHAP_R` was sent.
     Response,
-    /// The target accepted; the end of the stage was requested.
+    /// The target accepted the authentication; the end of the stage was requested.
     SecurityEnd,
     /// Operational keys were sent.
     Operational,
@@ -112,7 +112,7 @@ pub struct Login {
 }
 
 impl Login {
-    /// Starts a login; also returns the first request. `challenge` is for the target, with mutual CHAP.
+    /// Starts a login; also returns the first request. `challenge` is for the target, in mutual CHAP.
     pub fn start(
         config: LoginConfig,
         place: ConnectionPlace,
@@ -273,7 +273,7 @@ impl Login {
                 (chap.on_challenge(pairs)?, true)
             }
             LoginStage::Response => {
-                // Accepted, but the target expects another request to end the stage.
+                // The target accepted the authentication, but expects another request to end the stage.
                 self.check_proof(pairs)?;
                 self.stage = LoginStage::SecurityEnd;
                 (Vec::new(), true)
@@ -366,7 +366,7 @@ impl Login {
         Ok(())
     }
 
-    /// Our answers to the target's keys; keys of other sections aren't part of the negotiation.
+    /// Our answers to the target's keys; keys from other sections aren't part of the negotiation.
     fn answers<'a>(
         &mut self,
         pairs: &[(&'a str, &str)],
@@ -489,7 +489,7 @@ mod tests {
     const TO_OPERATIONAL: u8 = 0x81;
     const TO_FULL_FEATURE: u8 = 0x87;
 
-    /// Runs a login with these responses, one for each request; returns the outcome and the keys of our last request.
+    /// Runs a login with these responses, one per request; returns the outcome and the keys of our last request.
     fn run(
         config: LoginConfig,
         answers: &[Say],
@@ -607,7 +607,7 @@ mod tests {
                 run(with_chap(mutual), &answers).0,
                 Ok(LoginStep::Done(_))
             ));
-            // The same without the target's response.
+            // The same login without the target's CHAP response.
             answers[2] = say(TO_OPERATIONAL, &[]);
             let outcome = run(with_chap(mutual), &answers).0;
             match mutual {
@@ -656,7 +656,7 @@ mod tests {
         );
     }
 
-    /// Refusals are worded as sentences that include the status; transient refusals are distinguished from permanent
+    /// Rejections are worded as sentences that include the status; transient ones are distinguished from permanent
     /// ones.
     #[test]
     fn transient_refusals_are_distinguished_from_permanent_ones() {
@@ -750,7 +750,7 @@ mod tests {
                 say(TO_OPERATIONAL, &[]),
             ],
         );
-        // Endless continuations, and the same stage repeatedly.
+        // Endless continuations, and a repeated stage.
         check(config(), &vec![say(0x40, &[("X-a", "b")]); 40]);
         check(
             config(),

@@ -1,5 +1,5 @@
 //! Why a login failed, in messages that say what to do. Created by `login` and `discovery`; `connect` uses the errors
-//! to decide whether to retry. The one rule: that decision depends on the error's kind, not its text.
+//! to decide whether to retry. The one rule: whether to retry depends on the error's kind, not its text.
 
 use brunt_wire::Malformed;
 use brunt_wire::iscsi::pdu::code;
@@ -10,13 +10,13 @@ use crate::params::NegotiationError;
 /// Why a login failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoginError {
-    /// The target refused, with this status class and detail.
+    /// The target rejected the login with this status class and detail.
     #[error("the target refused the login: {words} (status {status:#06x})", words = refusal(*.0), status = .0)]
     Refused(u16),
     /// Authentication failed on our side.
     #[error(transparent)]
     Chap(#[from] ChapError),
-    /// The target requires CHAP and no user is configured.
+    /// The target requires CHAP, but no user is configured.
     #[error("the target requires CHAP; give user and secret: iscsi://user%secret@host/target/lun")]
     CredentialsNeeded,
     /// Mutual authentication is configured, but the target did not authenticate itself.
@@ -28,7 +28,7 @@ pub enum LoginError {
     /// The keys could not be negotiated.
     #[error(transparent)]
     Negotiation(#[from] NegotiationError),
-    /// Not a valid login response.
+    /// The bytes are not a valid login response.
     #[error("the target's login response is malformed: {0}")]
     Malformed(#[from] Malformed),
     /// A login response that violates the protocol.
@@ -37,7 +37,7 @@ pub enum LoginError {
 }
 
 impl LoginError {
-    /// Whether a later retry may help because the problem is the target's, not ours.
+    /// Whether a later retry may help because the problem lies with the target, not with us.
     pub fn is_transient(&self) -> bool {
         // Class 3 is "target error". TOO_MANY_CONNECTIONS and SESSION_DOES_NOT_EXIST go away when the target notices
         // that the old session is gone; NOT_FOUND and AUTHORIZATION_FAILURE go away when the target has fully started:

@@ -1,9 +1,9 @@
 //! The initiator: a session to a remote LUN, as a `brunt_block::Device`.
 //!
-//! Start with [`device`], which the table of backends opens ([`ENTRY`]): sessions on a ring, and the recovery of lost
-//! sessions. [`session`] implements the rules of full-feature phase, [`login`] and [`discovery`] those of the earlier
-//! phases; all three are pure. [`connect`] creates a session, blocking. [`command`] translates block requests to CDBs,
-//! [`url`] parses the configuration.
+//! Start with [`device`], which opens the initiator's entry in the table of backends ([`ENTRY`]): sessions on a ring,
+//! and the recovery of lost sessions. [`session`] implements the rules of full-feature phase, [`login`] and
+//! [`discovery`] the rules of the earlier phases; all three are pure. [`connect`] creates a session and blocks.
+//! [`command`] translates block requests to CDBs, [`url`] parses the configuration.
 
 pub mod command;
 pub mod connect;

@@ -24,7 +24,7 @@ pub const PORT: u16 = 3260;
 /// Maximum number of connections per session, and of sessions per device.
 const LINKS_MAX: u64 = 16;
 
-/// Keys with one line of help each, for the table of backends.
+/// Option keys with one line of help each, for the table of backends.
 pub const OPTIONS: &[(&str, &str)] = &[
     ("connections", "connections per session, 1 to 16; default 1"),
     (
@@ -129,22 +129,22 @@ pub enum UrlError {
     /// The host is neither a name nor an address, or the port is invalid.
     #[error("host[:port] is missing or invalid")]
     Portal,
-    /// A target without a LUN.
+    /// A target is given without a LUN.
     #[error("the LUN is missing")]
     NoLun,
-    /// Not a number that fits in SAM-5's flat format.
+    /// The LUN is not a number that fits in SAM-5's flat format.
     #[error("the LUN must be a number from 0 to 16383")]
     Lun,
-    /// Empty, over 223 bytes, or contains a slash.
+    /// The target name is empty, over 223 bytes, or contains a slash.
     #[error("the target name is missing or not a valid iSCSI name")]
     TargetName,
-    /// Only half of our own credentials.
+    /// Only half of our own credentials is given.
     #[error("the CHAP {0} is missing")]
     Credentials(MissingCredential),
-    /// Only half of the target's credentials.
+    /// Only half of the target's credentials is given.
     #[error("the target's CHAP {0} is missing")]
     TargetCredentials(MissingCredential),
-    /// The target must authenticate itself, but we don't.
+    /// The target must authenticate itself, but no credentials are given for us.
     #[error("mutual CHAP requires the initiator's user and secret, too")]
     OwnCredentials,
 }
@@ -177,7 +177,7 @@ struct UrlPlace {
     lun: u16,
     user: Option<String>,
     secret: Option<String>,
-    /// No `user@`: the environment may provide a user.
+    /// The URL has no `user@`, so the environment may provide a user.
     anonymous: bool,
 }
 
@@ -380,7 +380,7 @@ fn wishes(options: &mut UrlOptions, connections: u16) -> Result<Preferences, Ope
     Ok(wishes)
 }
 
-/// Requires both or neither of name and secret.
+/// Requires both name and secret, or neither.
 fn pair(
     user: Option<String>,
     secret: Option<String>,
@@ -576,7 +576,7 @@ mod tests {
         );
     }
 
-    /// Options are parsed, and a session's wishes follow them.
+    /// Options are parsed, and a session's preferences follow them.
     #[test]
     fn a_sessions_wishes_follow_the_options() {
         let config = parse(
@@ -605,7 +605,7 @@ mod tests {
         assert!(config.initiator.starts_with("iqn.2026-11.io.brunt:"));
     }
 
-    /// Errors name the mistake, without the secret.
+    /// Errors name the mistake, without revealing the secret.
     #[test]
     fn errors_name_the_mistake_without_the_secret() {
         let check = |url: &str, words: &str| {

@@ -8,7 +8,7 @@ mod tests;
 
 pub use negotiation::{Negotiation, NegotiationError};
 
-/// The side of the connection.
+/// A side of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum IscsiRole {
@@ -19,9 +19,9 @@ pub enum IscsiRole {
 /// How a key's value is determined (RFC 7143, 6.2). Ranges are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// One side declares a text, without an answer.
+    /// One side declares a text; there is no answer.
     DeclareText,
-    /// One side declares a number, without an answer.
+    /// One side declares a number; there is no answer.
     DeclareNumber(u32, u32),
     /// The first of the offered values that the other side supports.
     List(&'static [&'static str]),
@@ -64,11 +64,11 @@ pub enum Sender {
 pub struct TextKey {
     /// The key's name on the wire.
     pub name: &'static str,
-    /// How its value is determined.
+    /// How the key's value is determined.
     pub rule: Rule,
-    /// When it may be sent.
+    /// When the key may be sent.
     pub phase: KeyPhase,
-    /// Who may send it.
+    /// Who may send the key.
     pub sender: Sender,
     /// The key is irrelevant in a discovery session and answered `Irrelevant` there.
     pub irrelevant_in_discovery: bool,
@@ -162,7 +162,7 @@ pub const KEYS: &[TextKey] = {
     ]
 };
 
-/// The row of a key; `None` if RFC 7143 doesn't define it.
+/// The table row of a key; `None` if RFC 7143 doesn't define the key.
 pub fn find(name: &str) -> Option<&'static TextKey> {
     KEYS.iter().find(|key| key.name == name)
 }
@@ -173,7 +173,7 @@ pub enum DigestPolicy {
     /// No digest.
     #[default]
     Never,
-    /// No digest if the peer accepts that, CRC32C otherwise.
+    /// No digest if that is acceptable to the peer, CRC32C otherwise.
     Allow,
     /// CRC32C if the peer supports it.
     Prefer,
@@ -196,7 +196,7 @@ impl DigestPolicy {
 /// The values of a session and its connection. `default()` returns RFC 7143's defaults, which apply without
 /// negotiation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the RFC's own names; lengths in bytes, times in seconds
+#[allow(missing_docs)] // the RFC's names; lengths in bytes, times in seconds
 pub struct Params {
     pub header_digest: bool,
     pub data_digest: bool,
@@ -221,7 +221,7 @@ pub struct Params {
 
 /// How aborted tasks are reported (RFC 7143, 13.23).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // the RFC's own names
+#[allow(missing_docs)] // the RFC's names
 pub enum TaskReporting {
     #[default]
     Rfc3720,

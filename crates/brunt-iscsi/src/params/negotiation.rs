@@ -6,7 +6,7 @@ use brunt_wire::iscsi::text::parse_number;
 use super::{DigestPolicy, TaskReporting};
 use super::{IscsiRole, KEYS, KeyPhase, Params, Preferences, Rule, SEGMENT_MAX, Sender, TextKey};
 
-/// The peer violated the negotiation rules, which ends the login.
+/// A violation of the negotiation rules by the peer, which ends the login.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NegotiationError {
     /// A repeated key.
@@ -31,7 +31,7 @@ pub enum NegotiationError {
 pub struct Negotiation {
     role: IscsiRole,
     wishes: Preferences,
-    /// Whether this is a discovery session (known once `SessionType` is).
+    /// Whether this is a discovery session (known once `SessionType` is known).
     discovery: bool,
     /// Whether this is the session's first connection; keys of [`KeyPhase::LeadingOnly`] are negotiated only then.
     leading: bool,
@@ -42,7 +42,7 @@ pub struct Negotiation {
     settled: u32,
 }
 
-const _: () = assert!(KEYS.len() <= 32, "the bit sets hold 32 keys");
+const _: () = assert!(KEYS.len() <= 32, "the bit sets have room for 32 keys");
 
 impl Negotiation {
     /// Starts a negotiation. For a connection that joins a session, use [`Negotiation::joining`] with the session's
@@ -107,11 +107,11 @@ impl Negotiation {
                     .values
                     .max_recv_data_segment_length
                     .clamp(512, SEGMENT_MAX);
-                // A declaration has no answer; the peer makes its own under the same name.
+                // A declaration has no answer; the peer makes its own declaration under the same name.
             } else {
                 self.offered |= 1 << index;
             }
-            // These offers determine the result, so peers needn't answer them (RFC 7143, 6.2.2); the Linux target
+            // These offers determine the result, so peers needn't answer them (RFC 7143, 6.2.2), and the Linux target
             // doesn't.
             match (key.rule, value.as_str()) {
                 (Rule::And, "No") => self.store_bool(key.name, false),
@@ -205,7 +205,8 @@ impl Negotiation {
     /// Processes one pair and returns the answer, if any.
     fn on_pair(&mut self, name: &str, value: &str) -> Result<Option<String>, NegotiationError> {
         let Some(index) = KEYS.iter().position(|key| key.name == name) else {
-            // An unknown key is answered, unless its value is itself such an answer (RFC 7143, 6.2).
+            // An unknown key is answered with `NotUnderstood`, unless its value is itself such an answer (RFC 7143,
+            // 6.2).
             return Ok((!is_reserved(value)).then(|| "NotUnderstood".to_string()));
         };
         let key = &KEYS[index];
@@ -296,7 +297,7 @@ impl Negotiation {
         let ours: &[&str] = match key.name {
             "HeaderDigest" => self.wishes.header_digest.offer(),
             "DataDigest" => self.wishes.data_digest.offer(),
-            // We implement RFC 3720's behaviour: responses to the other commands of a nexus aren't fenced.
+            // We implement RFC 3720's behaviour: responses to the nexus's other commands aren't fenced.
             _ => &known[..1],
         };
         let theirs: Vec<&str> = value.split(',').collect();
@@ -335,7 +336,7 @@ impl Negotiation {
             return Ok(Some("Irrelevant".to_string())); // RFC 7143, 13.14
         }
         let ours = match key.name {
-            "iSCSIProtocolLevel" => 1, // RFC 7143 itself
+            "iSCSIProtocolLevel" => 1, // the value that stands for RFC 7143 itself
             "FirstBurstLength" => self
                 .wishes
                 .values
@@ -373,7 +374,7 @@ impl Negotiation {
             Rule::And | Rule::Or => {
                 let theirs = yes_no(value).ok_or_else(bad)?;
                 let ours = offer == "Yes";
-                // Impossible results: No with And gives No, Yes with Or gives Yes.
+                // Impossible results: the offer No with the rule And gives No; Yes with Or gives Yes.
                 if (key.rule == Rule::And && theirs && !ours)
                     || (key.rule == Rule::Or && !theirs && ours)
                 {

@@ -55,7 +55,7 @@ fn target_answers_every_key() {
     check(("SendTargets", "All"), Some("Reject"));
 }
 
-/// A value that the table forbids is an error and gets no answer.
+/// A value that the table forbids is an error and isn't answered.
 #[test]
 fn values_that_the_table_forbids_are_refused() {
     let check = |pairs: &[(&str, &str)]| assert!(target().on_pairs(pairs).is_err(), "{pairs:?}");
@@ -174,7 +174,7 @@ fn an_answer_outside_the_offer_ends_the_login() {
     check(("InitialR2T", "perhaps"));
 }
 
-/// An additional connection keeps the session's values and negotiates only its own.
+/// An additional connection keeps the session's values and negotiates only its own values.
 #[test]
 fn a_joining_connection_keeps_the_sessions_values() {
     let session = Params {

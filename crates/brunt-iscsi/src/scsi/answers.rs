@@ -170,7 +170,8 @@ pub(super) fn supported_opcodes(unit: &LogicalUnit, cdb: &Cdb) -> Result<DataIn,
         1 => opcodes::report_one(find(0), rctd),
         2 if known && !with_actions => return Err(Refused::field(2)),
         2 => opcodes::report_one(find(action), rctd),
-        // Both formats: the action matters only for opcodes that have service actions.
+        // Accepts commands with and without service actions: the requested action matters only for opcodes that have
+        // service actions.
         3 if with_actions => opcodes::report_one(find(action), rctd),
         3 => opcodes::report_one(find(0).filter(|_| action == 0), rctd),
         _ => return Err(Refused::field(2)),
@@ -241,7 +242,7 @@ pub(super) fn get_lba_status(unit: &LogicalUnit, cdb: &Cdb) -> Result<DataIn, Re
             }
         }
     }
-    // The loop collected one extra extent, so that the last reported one is complete.
+    // The loop collects one extra extent, so that the last reported one is complete.
     extents.truncate(room.min(LBA_STATUS_DESCRIPTORS_MAX));
     Ok(cut(lba_status(&extents), allocation))
 }

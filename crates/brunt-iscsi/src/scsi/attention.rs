@@ -1,14 +1,15 @@
 //! Unit attention conditions (SAM-5, 5.14), which an initiator must receive before its next command is executed. Each
-//! nexus has a short queue; a full queue reports the most general condition, so that nothing is lost silently.
+//! nexus has a short queue; when it is full, the most general condition is reported, so that nothing is lost
+//! silently.
 
 use brunt_wire::scsi::sense::{Sense, key};
 
 /// Maximum number of conditions queued per nexus.
 pub const ATTENTIONS_MAX: usize = 16;
 
-/// The condition to report.
+/// A condition to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the standard's own names
+#[allow(missing_docs)] // the standard's names
 pub enum Attention {
     PowerOnOrReset,
     ScsiBusReset,
@@ -57,7 +58,8 @@ pub struct Attentions {
 }
 
 impl Attentions {
-    /// Adds a condition. A pending condition isn't queued twice; a reset replaces the conditions that it makes moot.
+    /// Adds a condition. A condition that is already pending isn't queued twice; a reset replaces the conditions that
+    /// it makes moot.
     pub fn push(&mut self, attention: Attention) {
         if self.queue.contains(&attention) {
             return;

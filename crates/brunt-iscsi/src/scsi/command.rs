@@ -13,13 +13,13 @@ pub struct Nexus {
     pub id: u64,
     /// The initiator port's name: `iqn…,i,0x<ISID in 12 hex digits>` (RFC 7143, 4.4.2).
     pub initiator_port: String,
-    /// Relative target port identifier: the portal group tag.
+    /// Relative target port identifier, which is the portal group tag.
     pub target_port: u16,
 }
 
 /// Task attributes (SAM-5, 8.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // the standard's own names
+#[allow(missing_docs)] // the standard's names
 pub enum TaskAttribute {
     #[default]
     Simple,
@@ -31,7 +31,7 @@ pub enum TaskAttribute {
 /// A command as a transport delivers it.
 #[derive(Clone, Copy, Debug)]
 pub struct TransportCommand<'a> {
-    /// The transport's tag, unique among the outstanding commands of this task set; it is also in the outcome.
+    /// The transport's tag, unique among the outstanding commands of this task set; the outcome contains it, too.
     pub tag: u64,
     /// The CDB, at least 16 bytes (longer for an extended CDB).
     pub cdb: &'a [u8],
@@ -56,9 +56,9 @@ pub enum Begin {
     Wants {
         /// In bytes.
         len: u32,
-        /// Where in the medium ([`brunt_block::Inline`]) the transport may write the data itself instead of collecting
-        /// it, in bytes from its start. If it does, it calls [`super::TaskSet::start_direct`]. Collecting is always
-        /// allowed.
+        /// Where the transport may write the data itself instead of collecting it: an offset in bytes from the start
+        /// of the medium ([`brunt_block::Inline`]). If it does so, it calls [`super::TaskSet::start_direct`].
+        /// Collecting is always allowed.
         direct: Option<u64>,
     },
 }
@@ -170,7 +170,7 @@ pub enum DataIn {
     Bytes(Vec<u8>),
     /// Blocks that were read: the first `len` bytes of the buffer.
     Buf(Buf, u32),
-    /// Blocks that the transport may read from the medium itself ([`brunt_block::Inline`]).
+    /// Blocks that the transport may read directly from the medium ([`brunt_block::Inline`]).
     Inline {
         /// In bytes from the start of the medium.
         offset: u64,

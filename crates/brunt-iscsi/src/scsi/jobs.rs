@@ -1,6 +1,6 @@
 //! Commands that need several device requests in sequence: VERIFY, COMPARE AND WRITE, ORWRITE, WRITE SAME, UNMAP,
-//! EXTENDED COPY. Each is a small state machine that receives the result of its last request and returns the next step.
-//! It never accesses the device.
+//! EXTENDED COPY. Each is a small state machine that receives the result of its last request and returns the next
+//! step. A job never accesses the device.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(super) struct IoDone {
 #[derive(Debug)]
 pub(super) enum JobStep {
     Submit(DeviceIo),
-    /// Call again at this time.
+    /// Call the job again at this time.
     Wait(Nanos),
     Done(Result<DataIn, Refused>),
 }
@@ -184,7 +184,7 @@ impl Job for WriteAndVerify {
 /// COMPARE AND WRITE, ORWRITE: read, compare or combine, write.
 pub(super) struct ReadModifyWrite {
     pub range: ByteRange,
-    /// COMPARE AND WRITE: the verify data, then the write data. ORWRITE: the data.
+    /// COMPARE AND WRITE: the verify data, then the write data. ORWRITE: the data to combine.
     pub data: Buf,
     pub compare: bool,
     pub force: bool,
@@ -221,7 +221,7 @@ impl Job for ReadModifyWrite {
             if self.at < self.range.len {
                 return JobStep::Submit(read(self.range, self.at, pool));
             }
-            // Everything compared equal: now write it.
+            // All data compared equal, so write the new data.
             self.at = 0;
             self.writing = true;
             debug_assert_eq!(self.data.len(), 2 * len);
@@ -423,7 +423,7 @@ impl Job for AwaitSanitize {
 /// One segment of a copy, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CopyExtent {
-    /// As in [`DeviceIo::device`].
+    /// Numbered as in [`DeviceIo::device`].
     pub source: usize,
     pub source_offset: u64,
     pub destination: usize,

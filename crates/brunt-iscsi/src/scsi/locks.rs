@@ -1,6 +1,6 @@
-//! Locks block ranges for commands that must not be interleaved with others. Shared by all connections of a logical
-//! unit. READ and WRITE take shared locks; COMPARE AND WRITE, ORWRITE, WRITE SAME, UNMAP and WRITE ATOMIC take
-//! exclusive locks, so that each is atomic with respect to other commands.
+//! Locks block ranges for commands that must not be interleaved with other commands. Shared by all connections of a
+//! logical unit. READ and WRITE take shared locks; COMPARE AND WRITE, ORWRITE, WRITE SAME, UNMAP and WRITE ATOMIC
+//! take exclusive locks, so that each is atomic with respect to other commands.
 //!
 //! The medium is divided into stripes that map to slots, each with a counter: a shared lock costs one atomic addition
 //! and one subtraction per ordinary request, without a mutex and without waiting. Callers never wait: a refused command
@@ -173,7 +173,7 @@ mod tests {
         let a = locks.share(0, 2 * MIB).unwrap();
         let b = locks.share(0, 512).unwrap();
         let partial = locks.exclude(MIB, 4096, Hold::NONE).unwrap_err();
-        // A waiting exclusive lock blocks new shared ones, so that it doesn't starve.
+        // A waiting exclusive lock blocks new shared locks, so that it doesn't starve.
         assert!(locks.share(MIB, 512).is_none() && locks.share(0, 2 * MIB).is_none());
         assert!(!locks.is_free(MIB, 512) && locks.is_free(0, 512));
         locks.release(a);

@@ -1,6 +1,6 @@
-//! Lets the connections of a logical unit abort each other's tasks (SAM-5, 7), through a request in every connection's
-//! mailbox and a ticket that shows when all connections have complied. The one rule: each connection that got a ticket
-//! completes it once, even if it closes first.
+//! Lets the connections of a logical unit abort each other's tasks (SAM-5, 7), through a request in every
+//! connection's mailbox and a ticket that shows when all connections have complied. The one rule: each connection
+//! that received a ticket completes it once, even if it closes first.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -41,7 +41,7 @@ impl Ticket {
         }
     }
 
-    /// Whether the function can be answered.
+    /// Whether the function is complete and can be answered.
     pub fn is_done(&self) -> bool {
         self.shared.remaining.load(Ordering::Acquire) == 0
     }

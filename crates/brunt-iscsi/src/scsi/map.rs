@@ -39,7 +39,7 @@ impl LunMap {
         map
     }
 
-    /// The unit at `lun`.
+    /// The unit at `lun`, if there is one.
     pub fn get(&self, lun: u16) -> Option<Arc<LogicalUnit>> {
         let units = self.read();
         let index = units.binary_search_by_key(&lun, |(lun, _)| *lun).ok()?;
@@ -57,8 +57,8 @@ impl LunMap {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Removes units and adds others, which may reuse the LUNs of removed ones. Returns the removed units; commands in
-    /// progress on them run to completion.
+    /// Removes units and adds new ones, which may reuse the LUNs of removed units. Returns the removed units;
+    /// commands in progress on them run to completion.
     ///
     /// # Panics
     /// A unit is already in a map, or two units have the same number.

@@ -19,14 +19,14 @@ pub(super) fn report_luns(cdb: &Cdb, list: impl FnOnce() -> Vec<u8>) -> Result<D
     let allocation = cdb::be32(cdb, 6);
     match cdb[2] {
         0x00 | 0x02 => Ok(cut(list(), allocation)),
-        // Only well-known logical units, of which there are none.
+        // These lists contain only well-known logical units, and there are none.
         0x01 => Ok(cut(vec![0; 8], allocation)),
         _ => Err(Refused::field(2)),
     }
 }
 
 pub(super) fn request_sense(cdb: &Cdb, sense: &Sense) -> DataIn {
-    // The command's DESC bit decides, not D_SENSE.
+    // The command's DESC bit decides the format, not D_SENSE.
     cut(sense.to_bytes(cdb[1] & 1 != 0), u32::from(cdb[4]))
 }
 

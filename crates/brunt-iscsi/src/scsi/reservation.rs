@@ -1,6 +1,6 @@
 //! Persistent reservations of a logical unit (SPC-4, 5.12). A pure state machine: the logical unit passes it service
-//! actions and carries out the effects (unit attentions, aborted tasks, saving). The one rule: it does not depend on
-//! which nexuses are connected.
+//! actions and carries out the effects (unit attentions, aborted tasks, saving). The one rule: reservations do not
+//! depend on which nexuses are connected.
 
 use brunt_wire::scsi::persistent::{FullStatus, OutList, ReservationType, out};
 use brunt_wire::scsi::persistent::{read_full_status, read_keys, read_reservation};
@@ -30,7 +30,7 @@ struct Registration {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
     kind: ReservationType,
-    /// Meaningless for the all-registrants types.
+    /// The key is meaningless for the all-registrants types.
     holder: PortPair,
 }
 
@@ -59,16 +59,16 @@ pub struct Effects {
     pub attentions: Vec<(PortPair, Attention)>,
     /// Nexuses whose tasks must be aborted (PREEMPT AND ABORT).
     pub aborted: Vec<PortPair>,
-    /// Whether the persistent state has changed or is no longer persistent.
+    /// Whether the state to save has changed or no longer has to be saved.
     pub save: bool,
 }
 
 /// What a nexus is allowed to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// Commands of [`brunt_wire::scsi::opcodes::Access::Read`].
+    /// Commands with [`brunt_wire::scsi::opcodes::Access::Read`].
     pub read: bool,
-    /// Commands of `Write`.
+    /// Commands with `Access::Write`.
     pub write: bool,
 }
 
@@ -182,7 +182,7 @@ impl Reservations {
     /// PERSISTENT RESERVE OUT. `scope_type` is byte 2 of the CDB; `target_ports` lists all ports.
     ///
     /// # Errors
-    /// The action was refused; nothing has changed.
+    /// The action was refused, and nothing has changed.
     pub fn out(
         &mut self,
         who: &PortPair,
@@ -534,7 +534,7 @@ impl Reservations {
     /// Parses the text from [`Reservations::to_text`].
     ///
     /// # Errors
-    /// The number of the invalid line, counted from 1.
+    /// The line with this number, counted from 1, is invalid.
     pub fn from_text(text: &str) -> Result<Reservations, usize> {
         let mut read = Reservations::default();
         if text.is_empty() {

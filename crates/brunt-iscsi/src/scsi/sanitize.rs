@@ -1,6 +1,6 @@
 //! SANITIZE (SBC-3, 4.11 and 5.24): runs on its own thread with its own ring and device, because it outlives the
-//! command, resets, and the connection that started it. It uses ordinary device requests, so it takes as long as the
-//! backend needs.
+//! command, resets, and the connection that started it. SANITIZE uses ordinary device requests, so it takes as long
+//! as the backend needs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -25,7 +25,7 @@ const DRAIN: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Sanitize {
     running: AtomicBool,
-    /// In units of 1/65536.
+    /// The progress, in units of 1/65536.
     progress: AtomicU32,
 }
 
@@ -62,8 +62,8 @@ pub(super) enum Method {
         passes: u8,
         invert: bool,
     },
-    /// Unmap everything: for block erase, and for cryptographic erase, since there is no real key. Thin units support
-    /// both, and none of the old data can be read afterwards.
+    /// Unmap everything: for block erase, and for cryptographic erase, because there is no real key. Thin units
+    /// support both erase methods, and none of the old data can be read afterwards.
     Erase,
 }
 
@@ -114,7 +114,7 @@ pub(super) fn spawn(unit: &Arc<LogicalUnit>, method: Method) {
     }
 }
 
-/// SANITIZE failed. Initiators get no details.
+/// SANITIZE failed. Initiators receive no details.
 struct Failed;
 
 fn run(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {

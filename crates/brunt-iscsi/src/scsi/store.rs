@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Stores a logical unit's reservations. Called with the unit locked, before the command that changed them is answered:
-/// once `save` returns, the text is on stable storage.
+/// Stores a logical unit's reservations. Called with the unit locked, before the answer to the command that changed
+/// the reservations: once `save` returns, the text is on stable storage.
 pub trait ReservationStore: Send + Sync {
     /// The most recently saved text; empty if there is none.
     ///

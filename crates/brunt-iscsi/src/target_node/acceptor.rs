@@ -1,6 +1,6 @@
 //! The login thread: accepts connections on all portals, drives their logins without blocking, and hands each
-//! connection that has logged in to one of the `workers`. The one rule: silent and hostile peers cost a bounded amount
-//! of memory and don't delay others.
+//! connection that has logged in to one of the `workers`. The one rule: silent and hostile peers cost a bounded
+//! amount of memory and don't delay other peers.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -28,7 +28,7 @@ pub(super) struct Acceptor {
     woken: UnixStream,
 }
 
-/// A connection that has not logged in.
+/// A connection that has not logged in yet.
 struct HalfOpen {
     socket: TcpStream,
     login: TargetLogin,
@@ -36,22 +36,22 @@ struct HalfOpen {
     received: Vec<u8>,
     to_send: Vec<u8>,
     deadline: Instant,
-    /// Logged in once `to_send` is sent.
+    /// Set if the connection will be logged in once `to_send` is sent.
     done: Option<Box<LoggedInConnection>>,
-    /// Refused: close once `to_send` is sent and the peer has closed, or after a timeout.
+    /// Whether the login was refused: close once `to_send` is sent and the peer has closed, or after a timeout.
     refused: bool,
 }
 
-/// One login PDU and a bit more: an initiator sends nothing longer in this phase.
+/// One login PDU and a bit more, because an initiator sends nothing longer in this phase.
 const RECEIVED_BYTES_MAX: usize = BHS_BYTES + LOGIN_SEGMENT_BYTES_MAX + 4;
 
 /// The state of a half-open connection after it was processed.
 enum LoginProgress {
-    /// It needs more data from the peer, or room to send.
+    /// The connection needs more data from the peer, or room to send.
     Pending,
-    /// It was closed or is unusable.
+    /// The connection was closed or is unusable.
     Closed,
-    /// It has logged in.
+    /// The connection has logged in.
     LoggedIn,
 }
 
@@ -77,7 +77,7 @@ impl Acceptor {
         while !self.state.stop.load(Ordering::Acquire) {
             let listeners = self.state.shared.listeners.get();
             let (ready, accepting) = self.wait(&listeners);
-            // Process the logins first, while the indexes in `ready` are valid: accepting changes them.
+            // Process the logins first, while the indexes in `ready` are valid: accepting connections changes them.
             self.process(&ready);
             self.expire();
             if accepting {
@@ -191,9 +191,9 @@ impl Acceptor {
         }
     }
 
-    /// Only ready logins take time: a flood of silent ones must not slow down the others.
+    /// Only ready logins take time, so a flood of silent logins doesn't slow them down.
     fn process(&mut self, ready: &[bool]) {
-        // Oldest first: of two logins of an initiator port, the later one ends the session of the earlier one.
+        // Oldest first, because a later login of the same initiator port ends the session of an earlier one.
         let mut removed = 0;
         for index in (0..ready.len()).filter(|index| ready[*index]) {
             let index = index - removed;
@@ -337,7 +337,7 @@ impl HalfOpen {
     /// Closes a connection that did not complete its login.
     fn abandon(self, state: &ServerState) {
         if let Some(logged_in) = self.done {
-            // It had already been admitted to a session.
+            // The connection had already been admitted to a session.
             state
                 .shared
                 .table

@@ -23,7 +23,7 @@ pub struct TargetConfig {
     pub wishes: Preferences,
     /// Maximum number of sessions.
     pub sessions_max: usize,
-    /// Maximum number of connections that have not logged in; beyond it, the oldest one is dropped.
+    /// Maximum number of connections that have not logged in; beyond it, the oldest is dropped.
     pub half_open_max: usize,
     /// Maximum duration of a login, even if data keeps arriving.
     pub login_timeout: Duration,
@@ -31,7 +31,8 @@ pub struct TargetConfig {
     pub keep_alive: KeepAlive,
     /// Socket options of connections that have logged in.
     pub sockets: SocketOptions,
-    /// Workers poll instead of sleeping while they have connections ([`brunt_block::RingConfig::never_sleeps`]).
+    /// Whether workers poll instead of sleeping while they have connections
+    /// ([`brunt_block::RingConfig::never_sleeps`]).
     pub poll: bool,
     /// Receives events.
     pub listener: Listener,
@@ -39,7 +40,8 @@ pub struct TargetConfig {
 
 /// Default limit on connections that have not logged in.
 const HALF_OPEN_MAX: usize = 256;
-/// Default time limit for a login: as long as open-iscsi waits for its response (`node.conn[0].timeo.login_timeout`).
+/// Default time limit for a login: as long as open-iscsi waits for the login response
+/// (`node.conn[0].timeo.login_timeout`).
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 
 impl Default for TargetConfig {

@@ -1,5 +1,5 @@
-//! Counters of connections and of their threads' rings, readable from other threads at any time. The threads set them
-//! once per turn; [`super::TargetStats`] sums them up.
+//! Counters of connections and of their threads' rings, which other threads can read at any time. The threads set
+//! them once per turn; [`super::TargetStats`] sums them up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

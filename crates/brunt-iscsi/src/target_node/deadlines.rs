@@ -1,9 +1,9 @@
 //! When each connection of a worker has to be called even if nothing arrives for it: for keep-alives, delayed devices,
 //! and releasing memory.
 //!
-//! Most deadlines move into the future with each request and never pass. Setting one therefore only updates a lower
-//! bound of the earliest; it costs the same with one connection as with a thousand. Once the bound has passed, all
-//! deadlines are compared, eight bytes per connection.
+//! Most deadlines move further into the future with each request and never pass. Therefore, setting one only updates
+//! a lower bound of the earliest deadline, which costs the same with one connection as with a thousand. Once the
+//! bound has passed, all deadlines are compared, eight bytes per connection.
 
 use brunt_core::Nanos;
 
@@ -11,7 +11,7 @@ use brunt_core::Nanos;
 #[derive(Debug)]
 pub(super) struct Deadlines {
     each: Vec<Nanos>,
-    /// No deadline is earlier.
+    /// No deadline is earlier than this.
     earliest: Nanos,
 }
 

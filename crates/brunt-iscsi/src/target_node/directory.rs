@@ -1,6 +1,6 @@
-//! The targets that a process serves, and who may log in to each. Read by logins and SendTargets, changed by the
-//! command while sessions run. The one rule: a target keeps its [`LunMap`] throughout its life, regardless of other
-//! changes, so existing and new sessions see the same units.
+//! The targets that a process serves, and who may log in to each. Read by logins and SendTargets; changed by the
+//! `target` command while sessions run. The one rule: a target keeps its [`LunMap`] throughout its life, regardless
+//! of other changes, so existing and new sessions see the same units.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -10,13 +10,13 @@ use crate::scsi::LunMap;
 /// A target served by a process.
 #[derive(Clone)]
 pub struct ServedTarget {
-    /// Its iSCSI name.
+    /// The target's iSCSI name.
     pub name: String,
-    /// Its human-readable alias.
+    /// The target's human-readable alias.
     pub alias: Option<String>,
     /// Users who may log in; empty: everyone.
     pub users: Vec<ChapUser>,
-    /// Its logical units.
+    /// The target's logical units.
     pub luns: Arc<LunMap>,
 }
 
@@ -55,7 +55,7 @@ impl std::fmt::Debug for ServedTarget {
     }
 }
 
-/// Both directions have the same secret, which would let an initiator without it log in.
+/// Both directions have the same secret, which would let an initiator without the secret log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("CHAP: both directions have the same secret; use different ones")]
 pub struct SameSecret;

@@ -29,13 +29,13 @@ use super::session::{
 use super::units::Units;
 use crate::scsi::{CommandOutcome, DataIn, LunMap, TransportCommand};
 
-/// Size of the receive buffer: 32 write commands of 4 KiB with their data, so that one receive gets them all, while a
-/// burst of large writes copies no more than this.
+/// Size of the receive buffer: one receive call can get 32 write commands of 4 KiB with their data, but for a burst
+/// of large writes, no more than this has to be copied.
 const RX_BYTES: usize = 160 << 10;
 /// A data segment up to this length is copied from the receive buffer if it is already there; a longer one is received
 /// directly into its destination.
 const COPY_BYTES_MAX: usize = 16 << 10;
-/// Limit on queued responses and promised data, in bytes, beyond which no more PDUs are processed.
+/// Limit on queued responses and promised data, in bytes; beyond it, no further PDUs are processed.
 const ANSWERS_BYTES_MAX: usize = 64 << 20;
 /// The tag of a command that has already been answered.
 const NO_TAG: u64 = u64::MAX;
@@ -50,7 +50,7 @@ pub struct SharedTarget {
     pub keep_alive: KeepAlive,
     /// The portals, and the settings for new connections.
     pub listeners: CurrentListeners,
-    /// Workers poll instead of sleeping.
+    /// Whether workers poll instead of sleeping.
     pub poll: bool,
 }
 
@@ -76,13 +76,13 @@ pub enum ConnectionError {
 /// What a connection needs next.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DriverStep {
-    /// Call it again when it has something to process, at this time at the latest.
+    /// Call the connection again when it has something to process, at this time at the latest.
     Wait {
         deadline: Nanos,
-        /// It has become idle and released its memory, which the ring can return.
+        /// Whether the connection has become idle and released its memory, which the ring can return.
         is_idle: bool,
     },
-    /// It has ended: call [`ConnectionDriver::end`].
+    /// The connection has ended: call [`ConnectionDriver::end`].
     Over,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct ConnectionDriver<'a> {
     input: Input,
     live: Arc<LiveCounters>,
     idle: IdleTimer,
-    /// When to close it, even if its last response has not been sent.
+    /// When to close the connection, even if its last response has not been sent.
     close_at: Option<Nanos>,
 }
 
@@ -217,7 +217,8 @@ impl<'a> ConnectionDriver<'a> {
         })
     }
 
-    /// Aborts the connection's commands and closes its socket. The commands that its devices are executing remain.
+    /// Aborts the connection's commands and closes its socket. Commands that its devices are executing stay with the
+    /// returned connection.
     pub fn end(mut self) -> EndingConnection {
         let mut window = self.session.window();
         self.connection.on_end(&mut ConnectionContext {
@@ -233,15 +234,15 @@ impl<'a> ConnectionDriver<'a> {
     }
 }
 
-/// A closed connection whose devices still execute aborted commands: dropping a device would wait for them, and with it
-/// all connections of the thread.
+/// A closed connection whose devices still execute aborted commands: dropping a device would wait for them, which
+/// would block all connections of the thread.
 pub(super) struct EndingConnection {
     units: Units,
     outcomes: Vec<CommandOutcome>,
 }
 
 impl EndingConnection {
-    /// Collects completions. Returns when to call it again at the latest; `None` if nothing remains.
+    /// Collects completions. Returns when to call it again at the latest, or `None` if no commands remain.
     pub fn turn(&mut self) -> Option<Nanos> {
         self.units.poll(&mut self.outcomes);
         self.outcomes.clear();
@@ -300,7 +301,7 @@ enum ReadState {
     Header,
     /// The data segment is being received into its destination.
     Placing(PlacedData),
-    /// Padding and digest are still expected.
+    /// Padding or digest is still expected.
     Trailer(PlacedData, PayloadPlace),
 }
 
@@ -597,7 +598,8 @@ impl ConnectionIo for SocketIo<'_> {
             }
             DataIn::Inline { offset, len: whole } => {
                 let inline = lun.map_or(Inline::No, |lun| self.units.inline(lun, NO_TAG).clone());
-                // The response had to wait for its command's data, and the unit was replaced in the meantime.
+                // If the response had to wait for its command's data, the unit may have been replaced in the meantime
+                // by a smaller one.
                 let is_gone = |memory: &SparseMemory| offset + u64::from(whole) > memory.room();
                 let inline = match inline {
                     Inline::Memory(memory) if is_gone(&memory) => Inline::Zeros,

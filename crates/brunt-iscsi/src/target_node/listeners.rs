@@ -1,6 +1,6 @@
 //! Where a target listens and how it treats new connections: all settings for future connections that an operator may
 //! change while the target serves. Read by the login thread, by new connections and by SendTargets. The one rule: a
-//! portal that stays keeps its socket, so that no connection attempt is refused during a change.
+//! portal that isn't removed keeps its socket, so that no connection attempt is refused during a change.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -18,8 +18,8 @@ pub struct Portal {
     pub listen: SocketAddr,
     /// The address that discovery reports instead (`host:port`), if initiators reach the portal at a different address.
     pub advertise: Option<String>,
-    /// Portal group tag. Portals of the same group lead to the same target port, portals of different groups to
-    /// different ones.
+    /// Portal group tag. Portals in the same group lead to the same target port, portals in different groups to
+    /// different target ports.
     pub group: u16,
 }
 
@@ -49,9 +49,9 @@ pub enum PortalError {
     NoPortal,
 }
 
-/// Connections that the kernel queues until they are accepted; fewer if net.core.somaxconn is lower. With the standard
-/// library's 128, a flood fills the queue between two iterations of the login thread, and further SYNs are dropped;
-/// clients then wait a second for TCP to resend them.
+/// Connections that the kernel queues until they are accepted; fewer if net.core.somaxconn is lower. With the
+/// standard library's 128, a flood would fill the queue between two iterations of the login thread, and further SYNs
+/// would be dropped; clients would then wait a second for TCP to resend them.
 const BACKLOG: i32 = 4096;
 /// How long to wait for an old listening socket to close.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ impl OpenPortal {
     fn open(portal: &Portal) -> Result<OpenPortal, PortalError> {
         let open = || {
             let listener = TcpListener::bind(portal.listen)?;
-            // Calling listen again only changes the backlog.
+            // Calling `listen` again only changes the backlog.
             rustix::net::listen(&listener, BACKLOG)?;
             listener.set_nonblocking(true)?;
             let portal = Portal {
@@ -167,7 +167,7 @@ pub struct Listeners {
 pub struct CurrentListeners(RwLock<Arc<Listeners>>);
 
 impl CurrentListeners {
-    /// Creates the holder with these listeners.
+    /// Creates a holder with these listeners.
     pub fn new(listeners: Listeners) -> CurrentListeners {
         CurrentListeners(RwLock::new(Arc::new(listeners)))
     }
@@ -206,8 +206,8 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], 0)).into()
     }
 
-    /// A portal that stays keeps its socket even if its other settings change; a portal that is configured twice is
-    /// opened twice.
+    /// A portal that isn't removed keeps its socket even if its other settings change; a portal that is configured
+    /// twice is opened twice.
     #[test]
     fn a_portal_that_stays_keeps_its_socket() {
         let first = OpenPortals::open(&[any(), any()], &OpenPortals::none()).unwrap();

@@ -1,10 +1,11 @@
 //! The iSCSI target node (RFC 7143, 2.2): portals, login, sessions, connections, and the threads that drive them.
 //!
-//! The life of a connection: `acceptor` accepts it and runs its [`login`], for all connections in one thread; then
-//! `workers` hands it to one of as many threads as cores. There, a `worker` gives each of its connections a turn when it
-//! has something to process: [`driver`] feeds PDUs from its socket to [`connection`] (the rules of full-feature phase)
-//! and hands commands to [`units`]. State shared by a [`session`]'s connections is behind one
-//! mutex, which is locked once per batch. [`directory`] lists the targets, [`listeners`] their portals.
+//! The life of a connection: `acceptor` accepts it and runs its [`login`], in one thread for all connections; then
+//! `workers` hands it to a worker thread, of which there are normally at most as many as cores. There, a `worker`
+//! gives each of its connections a turn when it has something to process: [`driver`] passes PDUs from the
+//! connection's socket to [`connection`] (the rules of full-feature phase) and commands to [`units`]. State shared by
+//! a [`session`]'s connections is behind one mutex, which is locked once per batch. [`directory`] lists the targets,
+//! [`listeners`] their portals.
 
 mod acceptor;
 mod config;

@@ -1,6 +1,6 @@
-//! The whole target: portals, one thread for all logins, workers for the connections that have logged in, and an orderly
-//! shutdown. Used by `brunt target`, by tests and by benchmarks. The one rule: a peer that has not logged in costs a
-//! bounded amount of memory and no thread, and does not delay those that have.
+//! The whole target: portals, one thread for all logins, workers for the connections that have logged in, and an
+//! orderly shutdown. Used by `brunt target`, by tests and by benchmarks. The one rule: a peer that has not logged in
+//! costs a bounded amount of memory and no thread, and does not delay peers that have.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -88,7 +88,7 @@ impl TargetServer {
         })
     }
 
-    /// The addresses that it listens on, in configuration order.
+    /// The addresses that the server listens on, in configuration order.
     pub fn portals(&self) -> Vec<SocketAddr> {
         self.open_portals()
             .portals()
@@ -97,21 +97,21 @@ impl TargetServer {
             .collect()
     }
 
-    /// The portals that it listens on.
+    /// The portals that the server listens on.
     pub fn open_portals(&self) -> OpenPortals {
         self.state.shared.listeners.get().open.clone()
     }
 
     /// Accepts new connections through these portals, with the settings in `config`; the rest of `config` is ignored.
-    /// Sessions stay, except those of removed portal groups: their initiators are asked to log out and are disconnected
-    /// after `grace`.
+    /// Sessions stay, except those in removed portal groups: their initiators are asked to log out and are
+    /// disconnected after `grace`.
     pub fn renew_listeners(&self, open: OpenPortals, config: &TargetConfig, grace: Duration) {
         let groups: Vec<u16> = open.portals().iter().map(|portal| portal.group).collect();
         let SharedTarget {
             table, listeners, ..
         } = &self.state.shared;
         table.set_sessions_max(config.sessions_max);
-        // Before looking for sessions of removed groups, so that no new ones are admitted to them.
+        // Done before looking for sessions of removed groups, so that no new ones are admitted to those groups.
         table.set_groups(&groups);
         listeners.replace(config.listeners(open), || self.wake());
         self.dismiss(grace, |session| {
@@ -119,8 +119,8 @@ impl TargetServer {
         });
     }
 
-    /// Replaces the targets. Targets that stay keep their sessions, regardless of other changes; initiators of removed
-    /// targets are asked to log out and are disconnected after `grace`. Returns once they are gone.
+    /// Replaces the targets. Targets that stay keep their sessions, regardless of other changes; initiators of
+    /// removed targets are asked to log out and are disconnected after `grace`. Returns once these sessions are gone.
     pub fn replace(
         &self,
         targets: Vec<ServedTarget>,
@@ -149,7 +149,7 @@ impl TargetServer {
         table.close(0, is_gone);
     }
 
-    /// The targets that it serves.
+    /// The targets that the server serves.
     pub fn targets(&self) -> Vec<Arc<ServedTarget>> {
         self.state.shared.table.directory().targets()
     }

@@ -150,7 +150,7 @@ impl Drop for Seat {
     }
 }
 
-/// Counts a worker's ring usage, and keeps the count after it is dropped.
+/// Counts a worker's ring usage, and keeps the count after the worker has ended.
 pub(super) struct CountedRing<'a> {
     state: &'a ServerState,
     live: Arc<LiveRing>,

@@ -1,7 +1,7 @@
-//! State shared by the connections of a session, and the table of all sessions of a target. Called by the acceptor (for
-//! logins) and by the workers. The one rule: a connection locks its session's [`CommandWindow`] once per
-//! batch of PDUs, and never waits while holding a lock. A connection may lock the table while it holds its window, and
-//! never the other way round.
+//! State shared by the connections of a session, and the table of all sessions of a target. Called by the acceptor
+//! (for logins) and by the workers. The one rule: a connection locks its session's [`CommandWindow`] once per batch
+//! of PDUs, and never waits for the peer while holding a lock. A connection may lock the table while it holds its
+//! window, but never the reverse.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -36,11 +36,11 @@ pub struct CommandWindow {
 /// What to do with a numbered command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It is next; ExpCmdSN has moved past it.
+    /// The command is next; ExpCmdSN has moved past it.
     Now,
-    /// Others come first: hold it.
+    /// Other commands come first: hold this one.
     Later,
-    /// Outside the window, or a duplicate: ignore it silently (4.2.2.1).
+    /// The number is outside the window or a duplicate: ignore the command silently (4.2.2.1).
     Never,
 }
 
@@ -61,8 +61,8 @@ impl CommandWindow {
         self.exp_cmd_sn
     }
 
-    /// The highest accepted CmdSN. It never decreases, and doesn't advance while the session has the maximum number of
-    /// outstanding commands.
+    /// The highest accepted CmdSN. The value never decreases, and doesn't advance while the session has the maximum
+    /// number of outstanding commands.
     pub fn max_cmd_sn(&mut self) -> u32 {
         let room = SESSION_TASKS_MAX
             .saturating_sub(self.outstanding)
@@ -139,7 +139,7 @@ pub struct TargetSession {
     tsih: u16,
     isid: [u8; 6],
     initiator_name: String,
-    /// `None`: a discovery session.
+    /// The session's target; `None` for discovery.
     target: Option<Arc<ServedTarget>>,
     params: Params,
     nexus: Nexus,
@@ -174,12 +174,12 @@ impl TargetSession {
         self.target.as_ref().map_or("", |target| &target.name)
     }
 
-    /// The nexus that its commands come from.
+    /// The nexus that the session's commands come from.
     pub fn nexus(&self) -> &Nexus {
         &self.nexus
     }
 
-    /// Locks the command numbering, for one batch.
+    /// Locks the session's command numbering, for one batch.
     pub fn window(&self) -> MutexGuard<'_, CommandWindow> {
         lock(&self.window)
     }
@@ -188,7 +188,7 @@ impl TargetSession {
 /// A message to a connection on another thread.
 #[derive(Debug)]
 pub enum ConnectionMessage {
-    /// A held command is next.
+    /// The connection holds the next command.
     Turn,
     /// Ask the initiator to log out, and close after this many seconds.
     AskLogout(u16),
@@ -204,7 +204,7 @@ pub struct ConnectionHandle {
 
 #[derive(Debug)]
 struct ConnectionMailbox {
-    /// There may be messages.
+    /// Whether there may be messages.
     pending: AtomicBool,
     /// `None` once the connection is gone: messages are discarded.
     messages: Mutex<Option<Vec<ConnectionMessage>>>,
@@ -283,7 +283,7 @@ pub struct SessionTable {
 #[derive(Debug, Default)]
 struct Table {
     opened: u64,
-    /// Portal groups that are accepted; `None`: all.
+    /// Portal groups through which logins are accepted; `None`: all groups.
     groups: Option<Vec<u16>>,
     sessions: BTreeMap<u16, SessionEntry>,
     next_tsih: u16,
@@ -335,7 +335,7 @@ impl SessionTable {
         self.len() == 0
     }
 
-    /// Handle to a connection.
+    /// The handle to a connection.
     pub fn handle(&self, connection: u64) -> Option<ConnectionHandle> {
         let table = lock(&self.inner);
         let mut all = table.sessions.values().flat_map(|entry| &entry.connections);
@@ -633,7 +633,8 @@ mod tests {
         assert_eq!(window.arrive(sent, 1), Turn::Now);
     }
 
-    /// A connection that closes others accesses the table while its window is locked: logins don't hold both.
+    /// A connection that closes other connections accesses the table while its window is locked, so logins must not
+    /// hold both.
     #[test]
     fn logins_do_not_hold_the_table_while_they_wait_for_a_window() {
         let table = SessionTable::new(Directory::new(Vec::new(), None), 2);
@@ -682,7 +683,7 @@ mod tests {
         assert!(matches!(messages[..], [ConnectionMessage::Close]));
         table.leave(tsih, again.connection_id);
         assert!(!first.session.leave() && !first.session.leave() && first.session.leave());
-        // The same initiator port with TSIH 0: a new session replaces the old one.
+        // The same initiator port logs in with TSIH 0, so a new session replaces the old one.
         let renewed = sessions.admit(&candidate(1, 0, 0)).unwrap();
         assert_ne!(renewed.session.nexus().id, first.session.nexus().id);
         assert_eq!(table.len(), 1);

@@ -25,7 +25,7 @@ impl TextExchange {
     /// an unused tag.
     ///
     /// # Errors
-    /// The reason for rejecting the request.
+    /// The reason for rejecting the request (RFC 7143, 11.17.1).
     pub fn on_request(
         &mut self,
         request: &TextRequest,
@@ -101,7 +101,7 @@ fn answer(
             None => push_pair(&mut out, name, "NotUnderstood"),
             Some(key) if key.name == "MaxRecvDataSegmentLength" => {
                 let Rule::DeclareNumber(min, max) = key.rule else {
-                    unreachable!("the table has this type")
+                    unreachable!("the key table declares a number for this key")
                 };
                 match parse_number(value)
                     .and_then(|n| u32::try_from(n).ok())
@@ -112,13 +112,13 @@ fn answer(
                 }
             }
             Some(key) if key.phase == KeyPhase::Any => {}
-            // Negotiated at login, and not again (RFC 7143, 6.4).
+            // This key was negotiated at login, and can't be negotiated again (RFC 7143, 6.4).
             Some(_) => push_pair(&mut out, name, "Reject"),
         }
     }
-    // NotUnderstood is for one key among others (RFC 7143, 6.2). A request that has only such keys is rejected:
-    // initiators that send a single key understand no other response (libiscsi drops the connection when it receives a
-    // key that it did not expect).
+    // NotUnderstood is meant for one key among others (RFC 7143, 6.2). A request that has only such keys is rejected:
+    // initiators that send a single key understand no other response (libiscsi drops the connection when it receives
+    // a key that it did not expect).
     if !understood && !out.is_empty() {
         return Err(code::reject::PROTOCOL_ERROR);
     }
@@ -130,7 +130,7 @@ fn answer(
 /// contains only the session's target.
 ///
 /// # Errors
-/// A reject reason: an invalid value for this key, or an empty value in a discovery session.
+/// The reason for the reject: the value is invalid for this key, or empty in a discovery session.
 fn send_targets(
     value: &str,
     discovery: bool,

@@ -35,7 +35,7 @@ impl Units {
     /// Opens every unit, for up to `depth` commands each.
     ///
     /// # Errors
-    /// The LUN of the unit that can't be opened, and the error.
+    /// A unit can't be opened; contains the unit's LUN and the error.
     pub fn open(
         luns: &Arc<LunMap>,
         ring: &Ring,
@@ -64,7 +64,7 @@ impl Units {
     /// Updates the units if any were added or removed. Call before each batch of commands.
     ///
     /// # Errors
-    /// The LUN of the unit that can't be opened, and the error.
+    /// A unit can't be opened; contains the unit's LUN and the error.
     #[inline]
     pub fn follow(&mut self) -> Result<(), (u16, OpenError)> {
         if self.generation == self.luns.generation() {
@@ -120,7 +120,7 @@ impl Units {
         open.is_some_and(|open| open.tasks.unit().wants_descriptor_sense())
     }
 
-    /// The task set that a command was handed to.
+    /// The task set that has a command.
     #[inline]
     fn set_of(&mut self, lun: Option<u16>, tag: u64) -> Option<&mut TaskSet> {
         if !self.leaving.is_empty()
@@ -174,7 +174,7 @@ impl Units {
         }
     }
 
-    /// Performs a function on one unit or on all of them; a removed unit counts under its former number.
+    /// Performs a function on one unit or on all units; a removed unit counts under its former number.
     pub fn manage(&mut self, function: u8, lun: Option<u16>) -> Vec<IsDone> {
         let numbers = self.sets.iter_mut().enumerate();
         let open = numbers.filter_map(|(number, slot)| Some((number as u16, slot.as_mut()?)));

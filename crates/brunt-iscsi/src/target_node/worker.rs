@@ -1,12 +1,13 @@
 //! A worker: one thread and one ring for many connections. Started by `workers`.
 //!
-//! Each iteration of its loop gives a turn to every connection that has something to process: completions in its ports,
-//! messages from other threads, or a deadline that has passed. Their responses, receives and requests are submitted
-//! together, so with many busy connections a system call serves many requests, and idle ones cost nothing.
+//! Each iteration of its loop gives a turn to every connection that has something to process: completions in its
+//! ports, messages from other threads, or a deadline that has passed. The connections' responses, receives and
+//! requests are submitted together, so with many busy connections a system call serves many requests, and idle
+//! connections cost nothing.
 //!
-//! The rules: nothing in the loop waits but [`Ring::enter`]. An error ends only one connection: protocol errors, device
-//! errors and panics don't affect the others. A closed connection keeps its slot until its devices have completed its
-//! commands, for at most [`ENDING_MAX`].
+//! The rules: nothing in the loop waits except [`Ring::enter`]. An error ends only one connection: protocol errors,
+//! device errors and panics don't affect the rest. A closed connection keeps its slot until its devices have
+//! completed its commands, but for at most [`ENDING_MAX`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,16 +22,16 @@ use super::event::TargetEvent;
 use super::server_state::{CountedRing, Seat, ServerState, lock};
 use super::workers::{NewConnection, WorkerHandle};
 
-/// How long a closed connection waits for its devices. A disk that hasn't completed a request by then may never do so;
-/// its memory is leaked.
+/// How long a closed connection waits for its devices. A disk that hasn't completed a request by then may never do
+/// so; the request's memory is leaked.
 const ENDING_MAX: Duration = Duration::from_secs(4);
 /// How long dropping a connection's socket or device may hold up the other connections of the thread. A socket that was
 /// shut down and a device without requests are dropped at once.
 const DROP_MAX: Duration = Duration::from_millis(100);
-/// After this many turns, the requests they queued are submitted before the next turn: the first peers don't have to
-/// wait for the last.
+/// After this many turns, the requests that they queued are submitted before the next turn, so that the first peers
+/// don't have to wait for the last.
 const TURNS_PER_SUBMISSION: u32 = 32;
-/// Minimum interval between two returns of unused memory, which cost connections that stay busy some time.
+/// Minimum interval between two returns of unused memory, because each takes time from connections that stay busy.
 const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs a worker until it has no connections.
@@ -76,20 +77,20 @@ struct Worker<'a> {
     deadlines: Deadlines,
     /// Number of iterations.
     round: u64,
-    /// Connections have become idle: when to return the memory that they released.
+    /// Set when connections have become idle: when to return the memory that they released.
     release: Option<Nanos>,
     /// Earliest time of the next release.
     release_after: Nanos,
-    // Last, because the connections use it.
+    // Dropped last, because the connections use it.
     ring: Ring,
 }
 
 /// A connection's slot.
 struct Slot<'a> {
     stage: Stage<'a>,
-    /// The iteration of its last turn: it has at most one in each.
+    /// The iteration of the connection's last turn: it has at most one turn in each iteration.
     round: u64,
-    // Last: its connection has ended when it is released.
+    // Dropped last: when it is released, its connection has ended.
     seat: Seat,
 }
 
@@ -101,7 +102,7 @@ enum Stage<'a> {
     },
 }
 
-/// What follows from a turn.
+/// What to do after a turn.
 enum Next {
     Wait(Nanos),
     End,
@@ -126,7 +127,7 @@ impl Worker<'_> {
                 if self.turn(slot, now) {
                     turns += 1;
                     if turns % TURNS_PER_SUBMISSION == 0 {
-                        // An error recurs below.
+                        // If this fails, the error recurs below.
                         let _ = self.ring.start();
                     }
                 }
@@ -237,7 +238,7 @@ impl Worker<'_> {
         true
     }
 
-    /// Closes a connection's socket, and keeps its slot until its devices are done.
+    /// Closes a connection's socket, and keeps the slot until the connection's devices are done.
     fn end(&mut self, slot: u32, now: Nanos) {
         let Some(Slot { stage, round, seat }) = self.slots[slot as usize].take() else {
             return;
@@ -265,14 +266,14 @@ impl Worker<'_> {
     /// Drops a slot's contents, and makes it available.
     fn vacate(&mut self, slot: u32) {
         let left = self.slots[slot as usize].take();
-        // After a panic, dropping may panic again.
+        // If dropping the contents panics, for example after an earlier panic, that panic is ignored.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(left)));
         self.deadlines.set(slot, Nanos::MAX);
         self.free.push(slot);
         self.own.uncount();
     }
 
-    /// Ends all connections: the ring doesn't work.
+    /// Ends all connections, because the ring doesn't work.
     fn fail_all(&mut self, error: &std::io::Error) {
         for slot in 0..self.slots.len() as u32 {
             if let Some(Slot { seat, .. }) = &self.slots[slot as usize] {
@@ -295,7 +296,7 @@ fn report(state: &ServerState, seat: &Seat, error: ConnectionError) {
         });
 }
 
-/// The same error for another connection.
+/// The same error, for another connection.
 fn copy_of(error: &std::io::Error) -> std::io::Error {
     match error.raw_os_error() {
         Some(code) => std::io::Error::from_raw_os_error(code),

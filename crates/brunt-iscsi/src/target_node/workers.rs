@@ -1,11 +1,12 @@
 //! Distributes connections that have logged in over worker threads. Called by `acceptor`, and by a [`worker`] that has
 //! no connections left.
 //!
-//! There are at most as many shared workers as cores. The first connections get one each; after that, a connection goes
-//! to the worker with the fewest. A worker's thread and ring exist only while it has connections.
+//! There are at most as many shared workers as cores. The first connections get one worker each; after that, a
+//! connection goes to the worker with the fewest connections. A worker's thread and ring exist only while it has
+//! connections.
 //!
-//! A connection has a worker for itself where it could hold up others: if a backend of its target may wait
-//! ([`brunt_block::Backend::may_wait`]), and with the `threads` engine, whose waits take longer the more sockets there
+//! A connection has a worker to itself if it could hold up others: if a backend of its target may wait
+//! ([`brunt_block::Backend::may_wait`]), or with the `threads` engine, whose waits take longer the more sockets there
 //! are. A LUN of such a backend that is added later is opened by the worker that the connection already has.
 //!
 //! The rule: a connection is in exactly one worker's inbox or slots, and is counted there until it has ended.
@@ -39,7 +40,7 @@ pub(super) struct NewConnection {
 /// A worker, as seen by other threads.
 pub(super) struct WorkerHandle {
     inbox: Mutex<Inbox>,
-    /// Takes several connections.
+    /// Whether the worker takes several connections.
     is_shared: bool,
 }
 
@@ -53,7 +54,7 @@ struct Inbox {
 }
 
 impl Workers {
-    /// With `poll`, there is one for each thread that may poll: others would only take turns with them.
+    /// With `poll`, there are as many shared workers as threads may poll; more would only take turns with each other.
     pub fn new(poll: bool) -> Workers {
         let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
         Workers {
@@ -65,8 +66,8 @@ impl Workers {
         }
     }
 
-    /// Hands a connection to a worker. If no thread can be started for it, the connection is closed: the initiator will
-    /// try again later.
+    /// Hands a connection to a worker. If no thread can be started, the connection goes to another shared worker; it
+    /// is closed if it needs its own worker or there is none, and the initiator will then try again later.
     pub fn hand_over(state: &Arc<ServerState>, new: NewConnection) {
         if needs_own_thread(&new) {
             let id = new.seat.connection();
@@ -92,7 +93,7 @@ impl Workers {
 }
 
 fn needs_own_thread(new: &NewConnection) -> bool {
-    // Without an engine, the worker reports the error.
+    // If there is no engine, the worker reports the error.
     let has_threads = engine::usual_engine().is_ok_and(|engine| engine == IoEngine::Threads);
     let target = new.logged_in.session.target();
     let may_wait = || {
@@ -142,7 +143,7 @@ impl WorkerHandle {
         }
     }
 
-    /// Sets the ring to wake for new connections. Some may have arrived before.
+    /// Sets the ring to wake for new connections. Connections may have arrived before.
     pub fn set_waker(&self, waker: Waker) {
         lock(&self.inbox).waker = Some(waker);
     }
@@ -152,14 +153,15 @@ impl WorkerHandle {
         std::mem::take(&mut lock(&self.inbox).arrived)
     }
 
-    /// Uncounts a connection.
+    /// Subtracts an ended connection from the count.
     pub fn uncount(&self) {
         lock(&self.inbox).connections -= 1;
     }
 
-    /// Called by a worker without connections. Returns whether it may end: no other connection will arrive.
+    /// Called by a worker without connections. Returns whether the worker may end, because no other connection will
+    /// arrive.
     pub fn retire(self: &Arc<WorkerHandle>, workers: &Workers) -> bool {
-        // Connections are added with this lock held.
+        // Connections are added only while this lock is held.
         let mut shared = lock(&workers.shared);
         if lock(&self.inbox).connections > 0 {
             return false;

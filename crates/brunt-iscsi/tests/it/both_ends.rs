@@ -261,8 +261,8 @@ fn discoveries_outlive_a_broken_connection() {
     assert!(error.contains("8 attempts"), "{error}");
 }
 
-/// A login that breaks is retried and counted separately from the device's requests, and so is a session's second
-/// connection. A refusal by the target isn't retried.
+/// A login that breaks is retried and counted separately from the device's requests; the same holds for the login of
+/// a session's second connection. A rejection by the target isn't retried.
 #[test]
 fn logins_outlive_a_broken_connection() {
     let (server, _) = start();
@@ -291,7 +291,7 @@ fn logins_outlive_a_broken_connection() {
     check(&[], "", 0);
     check(&[0], "", 1);
     check(&[0, 1, 2], "", 3);
-    // The second connection breaks while the first is open: both are established again.
+    // The second connection breaks while the first is open, so both are established again.
     check(&[1], "?connections=2", 1);
     let refused = server.stats().logins_refused;
     let unknown = format!(

@@ -1,4 +1,4 @@
-//! Many sessions of a target share few threads: idle ones cost little, and a failure affects only one of them.
+//! Many sessions of a target share few threads: idle sessions cost little, and a failure affects only one session.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -19,7 +19,7 @@ use super::target::{NAME, assert_alive, command, log_in, loopback, next_status, 
 const PANIC_BLOCK: u8 = 1;
 /// A read of this block never completes.
 const HANG_BLOCK: u8 = 2;
-/// More than any machine's cores, so that threads serve several.
+/// More than any machine's cores, so that some threads serve several connections.
 const SESSIONS: u16 = 96;
 
 struct Trouble(MemoryBackend);
@@ -109,7 +109,8 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
     panic!("not true within 30 s: {what}");
 }
 
-/// All commands of busy sessions are answered while hundreds of others are idle, and those stay alive.
+/// All commands of busy sessions are answered while hundreds of other sessions are idle, and the idle sessions stay
+/// alive.
 #[test]
 fn a_few_busy_sessions_work_among_hundreds_of_idle_ones() {
     const IDLE: u16 = 256;
@@ -139,7 +140,7 @@ fn a_few_busy_sessions_work_among_hundreds_of_idle_ones() {
 }
 
 /// A panic in a device ends the connection whose request caused it; a device that never completes a request holds up
-/// only the connection that waits for it, even when that closes.
+/// only the connection that waits for it, even when that connection closes.
 #[test]
 fn a_panic_or_a_hanging_device_affects_one_connection() {
     let options = LunOptions {

@@ -127,7 +127,7 @@ fn login_status(at: SocketAddr, isid: u16) -> Option<u16> {
     Some(u16::from_be_bytes([bhs.rest[16], bhs.rest[17]]))
 }
 
-/// Logs in; panics if the target refuses.
+/// Logs in; panics if the target refuses the login.
 pub(super) fn log_in(server: &TargetServer, isid: u16) -> TcpStream {
     log_in_at(server.portals()[0], isid)
 }
@@ -170,7 +170,7 @@ fn a_session_cut_off_at_any_byte_leaves_nothing_behind() {
         }
     }
     assert_alive(&mut other);
-    // The complete session still works after all of those.
+    // The complete session still works after all the incomplete ones.
     let mut socket = connect(&server);
     socket.write_all(&session).unwrap();
     let kinds: Vec<Opcode> = (0..4)
@@ -194,14 +194,14 @@ fn invalid_input_closes_only_its_own_connection() {
         socket.write_all(bytes).unwrap();
         while receive(&mut socket).is_some() {}
     };
-    // Oversized: a login of 16 MiB, and a write with 16 MiB of immediate data.
+    // Oversized input: a login of 16 MiB, and a write with 16 MiB of immediate data.
     let mut login = login_bytes(3);
     login[5..8].copy_from_slice(&[0xff; 3]);
     check(&login, false);
     let mut write = command(0x2a, 0xa0, 1, 512);
     write.data_segment_length = U24::new(0x00ff_ffff);
     check(write.as_bytes(), true);
-    // Not iSCSI at all.
+    // Input that isn't iSCSI at all.
     check(
         b"GET / HTTP/1.1\r\nHost: storage.example.com\r\nAccept: */*\r\n\r\n",
         false,
@@ -232,7 +232,7 @@ fn half_open_logins_cost_no_threads_and_do_not_disturb_sessions() {
     let login = login_bytes(5);
     for index in 0..10_000usize {
         let mut socket = connect(&server);
-        // Some send nothing, some send part of a login; the target may already have dropped any of them.
+        // Some connections send nothing, some send part of a login; the target may already have dropped any of them.
         let _ = socket.write_all(&login[..index % login.len()]);
         open.push_back(socket);
         if open.len() > 100 {
@@ -243,7 +243,7 @@ fn half_open_logins_cost_no_threads_and_do_not_disturb_sessions() {
             drop(log_in(&server, 2));
         }
     }
-    // Other tests in this process have threads too, but those end; threads of half-open logins would not.
+    // Other tests in this process have threads, too, but those end; threads of half-open logins would not.
     for _ in 0..3000 {
         if threads() <= before + 4 {
             break;
@@ -256,7 +256,7 @@ fn half_open_logins_cost_no_threads_and_do_not_disturb_sessions() {
         threads()
     );
     assert_alive(&mut other);
-    // This login was accepted after all of the above.
+    // This login is accepted after all of the above.
     drop(log_in(&server, 2));
     assert!(server.stats().logins_dropped > 9_000);
 }
@@ -292,7 +292,7 @@ fn a_login_that_takes_too_long_is_ended() {
     assert_alive(&mut other);
 }
 
-/// The operator gets the name of each refused initiator, and the status, even if the target name was unknown.
+/// The operator learns the name of each refused initiator, and the status, even if the target name was unknown.
 #[test]
 fn refused_logins_are_reported() {
     let heard = Arc::new(Mutex::new(Vec::new()));
@@ -338,8 +338,8 @@ fn a_second_login_of_an_initiator_port_ends_its_old_session() {
     assert_eq!(server.stats().sessions_open, 1);
 }
 
-/// A second connection joins its session, and commands run in CmdSN order even if the later one arrives first, on the
-/// other connection.
+/// A second connection joins a session, and commands run in CmdSN order even if the later command arrives first, on
+/// the other connection.
 #[test]
 fn commands_run_in_order_over_two_connections_of_a_session() {
     let server = target(&["null:1MiB"], |_| ());
@@ -385,7 +385,7 @@ fn commands_run_in_order_over_two_connections_of_a_session() {
     assert_eq!(receive(&mut third).unwrap().0.rest[16..18], [2, 6]);
 }
 
-/// The program, if installed. Otherwise the test is skipped, or fails if all tools are required.
+/// The command for a program, if it is installed. Otherwise the test is skipped, or fails if all tools are required.
 fn tool(name: &str, package: &str) -> Option<Command> {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()));
@@ -566,7 +566,7 @@ fn portals_can_be_renewed_while_sessions_last() {
     let added = server.portals()[1];
     let (mut late, login) = (connect_to(added), login_bytes(4));
     late.write_all(&login[..60]).unwrap();
-    // This later connection has logged in, so the previous one was accepted, too.
+    // This later connection can log in, so the previous one was accepted, too.
     let mut goes = log_in_at(added, 2);
     // The limit equals the number of open sessions.
     renew(&[loopback(), second.clone()], &|config| {
@@ -639,7 +639,7 @@ pub(super) fn next_status(socket: &mut TcpStream) -> (u8, Option<(u8, u8)>) {
 }
 
 /// A removed LUN answers its outstanding commands; later commands get "no such LUN", and nexuses are notified through
-/// the other LUNs. A LUN that replaces it doesn't get data of commands for the old one.
+/// the other LUNs. A LUN that replaces a removed one doesn't get data of commands for the old LUN.
 #[test]
 fn a_lun_is_removed_under_commands() {
     let luns = map(&["memory:1MiB?delay=const:300ms", "memory:1MiB", "null:1MiB"]);
@@ -658,7 +658,7 @@ fn a_lun_is_removed_under_commands() {
             .unwrap();
         assert_eq!(next_status(&mut socket), (2, Some((0x29, 0x00))));
     }
-    // A slow read, and a write to another LUN whose data hasn't arrived.
+    // A slow read, and a write to another LUN with its data still missing.
     socket.write_all(&at(read_command(4), 0)).unwrap();
     let write = command(0x2a, 0xa0, 5, 512);
     socket.write_all(&at(write.as_bytes().to_vec(), 1)).unwrap();

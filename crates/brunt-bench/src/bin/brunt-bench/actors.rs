@@ -5,7 +5,7 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// Messages per second between actors, against Go and Erlang
+/// Messages per second between actors, compared with Go and Erlang
 #[derive(clap::Args)]
 pub struct ActorsArgs {
     /// Runs of each benchmark; the median is reported.
@@ -28,7 +28,7 @@ impl SubjectArgs for ActorsArgs {
         ),
         (
             "brunt-bench actors --runs 1 --messages 1000000",
-            "the same in a minute, but less precise",
+            "ring and all-to-all in a minute, but less precise",
         ),
     ];
 

@@ -9,12 +9,12 @@ use brunt_bench::{BenchError, BenchResult};
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// Analysis and tracing of captures against tshark and nfstrace; or send a capture out of an interface
+/// Analysis and tracing of captures, compared with tshark and nfstrace; or send a capture out of an interface
 #[derive(clap::Args)]
 pub struct CaptureArgs {
     /// Capture files (pcap or pcapng; plain, gzip or zstd). Without any, four captures are generated and removed
-    /// afterwards (4.8 GB in total, or a tenth of that with --quick): 64 KiB READ and WRITE with MTUs of 1500 and
-    /// 9000, small operations, and 64 KiB READ and WRITE over iSCSI.
+    /// afterwards (4.8 GB in total, a tenth of that with --quick): 64 KiB READ and WRITE with MTUs of 1500 and 9000,
+    /// small operations, and 64 KiB READ and WRITE over iSCSI.
     files: Vec<PathBuf>,
 
     /// Rounds; each measures every program in turn, and medians over rounds are reported
@@ -39,27 +39,28 @@ pub struct CaptureArgs {
           default_missing_values = ["0.5", "1", "2", "5"])]
     loss: Option<Vec<f64>>,
 
-    /// Measure what the tables latency_histograms and sketches cost instead: traces with both, with one, and without,
-    /// interleaved
+    /// Instead, measure the cost of the tables latency_histograms and sketches: traces with both, with one and with
+    /// neither, interleaved
     #[arg(long, conflicts_with_all = ["loss", "make", "replay", "part"])]
     tables: bool,
 
-    /// Seed for the choice of removed packets
+    /// Seed for choosing the packets to remove
     #[arg(long, default_value_t = 1, requires = "loss")]
     seed: u64,
 
-    /// Only write the generated captures, or with --loss copies with missing packets, into this folder, and keep
-    /// them, for use with a profiler
+    /// Only write the generated captures, and with --loss copies with missing packets, to this folder and keep them,
+    /// for use with a profiler
     #[arg(long, value_name = "DIR", conflicts_with_all = ["folder", "replay", "part", "rounds"])]
     make: Option<PathBuf>,
 
-    /// Send the file out of this interface instead; preferably one in a network namespace created for this.
+    /// Send the file out of this interface instead, preferably one in a network namespace created for this.
     #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["loss", "quick", "folder"])]
     replay: Option<String>,
 
-    /// Send the captures out of the first of these two connected interfaces, preferably in a network namespace created
-    /// for this (tools/capture-rates.sh), and measure how fast they can be taken from the second without loss: by bare
-    /// packet rings and AF_XDP, which only count, and by `brunt capture` with and without a trace
+    /// Send the captures out of the first of these two connected interfaces, preferably in a network namespace
+    /// created for this (tools/capture-rates.sh), and measure the highest rate at which the second receives them
+    /// without loss: with bare packet rings and AF_XDP, which only count, and with `brunt capture`, with and without
+    /// a trace
     #[arg(long, value_name = "SEND,CAPTURE", value_delimiter = ',', num_args = 1,
           conflicts_with_all = ["loss", "tables", "make", "replay", "part"])]
     wire: Vec<String>,
@@ -68,7 +69,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "replay")]
     times: u32,
 
-    /// Send for this long instead; with --wire, in each attempt.
+    /// How long to send, instead of a number of times; with --wire, the length of each attempt.
     #[arg(long = "for", value_name = "TIME", conflicts_with = "times")]
     duration: Option<Span>,
 
@@ -106,7 +107,7 @@ impl SubjectArgs for CaptureArgs {
         ),
         (
             "brunt-bench capture --wire v0,v1",
-            "rates without loss of bare rings and captures, over a pair of virtual interfaces",
+            "loss-free rates of bare rings and captures over a pair of virtual interfaces",
         ),
     ];
 

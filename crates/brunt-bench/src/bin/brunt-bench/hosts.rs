@@ -7,15 +7,15 @@ use super::subject::SubjectArgs;
 
 /// Hosts with separate clocks: accuracy of clock estimates, spread of starts, cost of agents
 ///
-/// Hosts are network namespaces of this machine, each behind its own link; as root, every second one is reached through
-/// Debian's sshd, the others by TLS. Clocks are shifted by up to half a second, so the true offsets are known. Starts are
-/// compared with those of bare processes that sleep until the same time, in turns.
+/// Hosts are network namespaces on this machine, each behind its own link; as root, every second host is reached
+/// through Debian's sshd, the rest over TLS. Clocks are shifted by up to half a second, so the true offsets are
+/// known. Starts alternate with those of bare processes that sleep until the same time.
 #[derive(clap::Args)]
 pub struct HostsArgs {
-    /// Clock estimates over each kind of link, all hosts together; 0 to skip
+    /// Clock estimates over each kind of link, in total for all hosts; 0 to skip
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     estimates: u32,
-    /// Rounds of starts of hosts and of bare processes; 0 to skip
+    /// Rounds of starts, each of the hosts and of bare processes; 0 to skip
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     rounds: u32,
     /// Numbers of agents for which to measure the controller's cost; 0 to skip
@@ -27,7 +27,8 @@ pub struct HostsArgs {
     /// Seed of the clock shifts
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Sleep until this time of CLOCK_MONOTONIC and print when this process woke up: a bare process of the comparison.
+    /// Sleep until this CLOCK_MONOTONIC time and print when this process woke up (the bare process of the
+    /// comparison).
     #[arg(long, hide = true, value_name = "NS")]
     sleep_until: Option<u64>,
 }

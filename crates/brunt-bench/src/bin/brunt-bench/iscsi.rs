@@ -8,7 +8,7 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// iSCSI target and initiator on loopback, against tgt, SPDK, iperf3 and a bare TCP pair
+/// iSCSI target and initiator on loopback, compared with tgt, SPDK, iperf3 and a bare TCP pair
 #[derive(clap::Args)]
 pub struct IscsiArgs {
     /// Rounds; each measures every program in turn, and medians over rounds are reported
@@ -23,7 +23,8 @@ pub struct IscsiArgs {
     /// Only rows whose name contains this, such as "4k read"
     #[arg(long, value_name = "TEXT")]
     row: Option<String>,
-    /// Path of SPDK's iscsi_tgt, to compare with; it polls on the last core, and is stopped while others are measured
+    /// Path of SPDK's iscsi_tgt, to include it; it polls on the last core, and is stopped while other programs are
+    /// measured
     #[arg(long, value_name = "PATH")]
     spdk: Option<PathBuf>,
 }
@@ -37,7 +38,7 @@ impl SubjectArgs for IscsiArgs {
         ),
         (
             "brunt-bench iscsi --rounds 5 --time 2s",
-            "all rows, against all installed peers",
+            "all rows, compared with all installed peers",
         ),
     ];
 

@@ -5,7 +5,7 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// Accuracy and speed of the lab's links, against a bare veth pair
+/// Accuracy and speed of the lab's links, compared with a bare veth pair
 ///
 /// Needs no root: the hosts are network namespaces.
 #[derive(clap::Args)]
@@ -31,8 +31,8 @@ pub struct LinkArgs {
     /// Skip the accuracy measurements.
     #[arg(long)]
     no_accuracy: bool,
-    /// Skip lines of 10 Mb/s to 10 Gb/s, which are measured both with the machine's current load and with all cores
-    /// busy
+    /// Skip the rate-limited lines (10 Mb/s to 10 Gb/s), which are measured both with the machine's current load and
+    /// with all cores busy
     #[arg(long)]
     no_rates: bool,
 }
@@ -43,11 +43,11 @@ impl SubjectArgs for LinkArgs {
         ("brunt-bench link", "everything, in two minutes"),
         (
             "brunt-bench link --packets 100000 --runs 1",
-            "the same in less time, but less precise",
+            "faster, but less precise",
         ),
         (
             "brunt-bench link --no-accuracy --only prototype,brunt",
-            "speed only, against the prototype",
+            "speed only, compared with the prototype",
         ),
     ];
 

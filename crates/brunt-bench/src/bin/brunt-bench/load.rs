@@ -7,7 +7,7 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// Load engine against fio and t/io_uring: rate, and CPU, system calls and context switches per request
+/// Load engine compared with fio and t/io_uring: rate, and CPU time, system calls and context switches per request
 #[derive(clap::Args)]
 pub struct LoadArgs {
     /// Duration of each run in seconds

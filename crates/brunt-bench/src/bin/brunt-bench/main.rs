@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     let matches = definition().get_matches();
     let output = Terminal::new(matches.get_flag("json"), interrupted.clone());
     let (name, arguments) = matches.subcommand().expect("clap requires a subject");
-    // Inside a stage, no threads may start before it is entered.
+    // For a subject that runs in a stage, no threads may start before the stage is entered.
     if !brunt_lab::stage::is_inside() {
         output.end_if_interrupted();
     }

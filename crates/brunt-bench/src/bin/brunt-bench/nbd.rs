@@ -7,10 +7,10 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// NBD client against QEMU's and fio's on nbdkit, and Brunt's server against nbdkit
+/// NBD client compared with QEMU's and fio's on nbdkit, and Brunt's server compared with nbdkit
 #[derive(clap::Args)]
 pub struct NbdArgs {
-    /// Rounds; each measures every program in turn. With fewer than 4 the ratio's confidence interval is wide
+    /// Rounds; each measures every program in turn. With fewer than 4, the ratio's confidence interval is wide
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     rounds: u32,
     /// Duration of each measurement
@@ -30,7 +30,7 @@ impl SubjectArgs for NbdArgs {
         ),
         (
             "brunt-bench nbd",
-            "all rows, against all installed peers; needs nbdkit",
+            "all rows, compared with all installed peers; needs nbdkit",
         ),
     ];
 

@@ -7,10 +7,10 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// NFS client against libnfs and a bare TCP pair, on a server without data
+/// NFS client compared with libnfs and a bare TCP pair, on a server without data
 #[derive(clap::Args)]
 pub struct NfsBenchArgs {
-    /// Rounds; each measures every program in turn. With fewer than 4 the ratio's confidence interval is wide
+    /// Rounds; each measures every program in turn. With fewer than 4, the ratio's confidence interval is wide
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(2..=100))]
     rounds: u32,
     /// Duration of each measurement

@@ -33,7 +33,7 @@ impl Terminal {
         let output = self.clone();
         let end = move || std::process::exit(output.report("", &interruption()).into());
         if let Err(error) = brunt_bench::end_if_interrupted(Arc::clone(&self.interrupted), end) {
-            self.print_note(&format_args!("Ctrl-C may take long: {error}"));
+            self.print_note(&format_args!("Ctrl-C may take a long time: {error}"));
         }
     }
 

@@ -5,7 +5,7 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// Cost of the live page's viewers to a run: its rate, and its CPU time per request
+/// What the live page's viewers cost a run: its rate, and its CPU time per request
 #[derive(clap::Args)]
 pub struct PageArgs {
     /// Number of simultaneous viewers
@@ -14,7 +14,7 @@ pub struct PageArgs {
     /// Duration of each run
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// Runs per side; with fewer than 4 the ratio's confidence interval is wide
+    /// Runs per side; with fewer than 4, the ratio's confidence interval is wide
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=100))]
     rounds: u32,
 }
@@ -24,12 +24,9 @@ impl SubjectArgs for PageArgs {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt-bench page",
-            "ten viewers, one idle page and no page, interleaved; takes four minutes",
+            "ten viewers, no viewers and no page, interleaved; takes four minutes",
         ),
-        (
-            "brunt-bench page --viewers 50 --rounds 4",
-            "the same with fifty viewers",
-        ),
+        ("brunt-bench page --viewers 50 --rounds 4", "fifty viewers"),
     ];
 
     fn run(self, output: &Terminal) -> BenchResult {

@@ -5,7 +5,7 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// Timing and rate of a replay, against fio, a bare loop on the clock and the load engine
+/// Timing and rate of a replay, compared with fio, a bare loop on the clock and the load engine
 #[derive(clap::Args)]
 pub struct ReplayArgs {
     /// Number of requests in the timed replay
@@ -17,7 +17,7 @@ pub struct ReplayArgs {
     /// Number of requests to replay as fast as possible
     #[arg(long, default_value_t = 2_000_000)]
     fast_requests: u32,
-    /// Runs per side; with fewer than 4 the ratio's confidence interval is wide
+    /// Runs per side; with fewer than 4, the ratio's confidence interval is wide
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     rounds: u32,
     /// Compare with blkreplay: the program and its options ("blkreplay --threads=64")
@@ -34,7 +34,7 @@ impl SubjectArgs for ReplayArgs {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt-bench replay",
-            "40,000 requests 100 µs apart, against fio and a bare loop",
+            "40,000 requests 100 µs apart, compared with fio and a bare loop",
         ),
         (
             "brunt-bench replay --blkreplay ./blkreplay",
@@ -42,7 +42,7 @@ impl SubjectArgs for ReplayArgs {
         ),
         (
             "brunt-bench replay --gap-us 20 --rounds 4",
-            "the same at 50,000 requests per second",
+            "50,000 requests per second",
         ),
     ];
 

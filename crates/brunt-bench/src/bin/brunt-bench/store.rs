@@ -7,13 +7,13 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// RBD images and GlusterFS files through their libraries, against fio's engines
+/// RBD images and GlusterFS files through their libraries, compared with fio's engines
 #[derive(clap::Args)]
 pub struct StoreArgs {
     /// The image: `rbd:pool/image?conf=PATH` or `gluster://host/volume/path`
     #[arg(value_name = "URL")]
     url: String,
-    /// Rounds; each measures both programs in turn. With fewer than 4 the ratio's confidence interval is wide
+    /// Rounds; each measures both programs in turn. With fewer than 4, the ratio's confidence interval is wide
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     rounds: u32,
     /// Duration of each measurement
@@ -32,7 +32,7 @@ impl SubjectArgs for StoreArgs {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt-bench store rbd:rbd/disk",
-            "reads of an image of the cluster in /etc/ceph/ceph.conf",
+            "reads from an image in the cluster of /etc/ceph/ceph.conf",
         ),
         (
             "brunt-bench store gluster://server/volume/scratch.img --overwrite",

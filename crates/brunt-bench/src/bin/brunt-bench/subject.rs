@@ -7,9 +7,9 @@ use super::output::Terminal;
 
 /// A subject's parsed arguments.
 pub trait SubjectArgs: Args {
-    /// Its name on the command line.
+    /// The subject's name on the command line.
     const NAME: &'static str;
-    /// Example command lines with their purposes, shown at the end of the help. A test parses each.
+    /// Example command lines with their purposes, shown at the end of the help. A test parses each of them.
     const EXAMPLES: &'static [(&'static str, &'static str)];
     /// Measures the subject. Prints only through `output`.
     fn run(self, output: &Terminal) -> BenchResult;

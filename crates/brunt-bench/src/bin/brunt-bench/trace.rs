@@ -7,25 +7,25 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// Reading block traces, against cat, awk and DuckDB
+/// Reading block traces, compared with cat, awk and DuckDB
 #[derive(clap::Args)]
 pub struct TraceArgs {
     /// Rows of each trace
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     rows: u64,
-    /// Runs per program; with fewer than 4 the ratios' confidence intervals are wide
+    /// Runs per program; with fewer than 4, the ratios' confidence intervals are wide
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     rounds: u32,
     /// Folder for the traces: one at a time, up to 150 bytes per row, removed afterwards
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
-    /// Python interpreter for DuckDB, if it has the module
+    /// Python interpreter for DuckDB, used if it has the duckdb module
     #[arg(long, default_value = "python3", value_name = "PROGRAM")]
     python: String,
     /// Measure this format only; may be repeated
     #[arg(long = "format", value_name = "NAME")]
     formats: Vec<String>,
-    /// Rows of the traces that are read through a pipe to measure memory use; 0 to skip
+    /// Rows in the traces that are read through a pipe to measure memory use; 0 to skip
     #[arg(long, default_value_t = 0, value_name = "ROWS")]
     long_rows: u64,
 }
@@ -35,11 +35,11 @@ impl SubjectArgs for TraceArgs {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt-bench trace --rounds 5",
-            "rows per second of every format, against cat, awk and DuckDB",
+            "rows per second of every format, compared with cat, awk and DuckDB",
         ),
         (
             "brunt-bench trace --format msr --long-rows 100000000",
-            "and long traces, to measure memory use",
+            "one format, with a long trace to measure memory use",
         ),
     ];
 

@@ -8,7 +8,7 @@ use super::subject::SubjectArgs;
 /// Accuracy of verdicts about faults, on series with a known truth
 #[derive(clap::Args)]
 pub struct VerdictsArgs {
-    /// Experiments of four runs for each kind of noise and effect; four times as many without effect
+    /// Experiments (of four runs each) per kind of noise and effect; four times as many without an effect
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     experiments: u32,
     /// Seed of the experiments
@@ -17,7 +17,7 @@ pub struct VerdictsArgs {
     /// Use held-out kinds of noise that were not used to choose the methods
     #[arg(long)]
     held_out: bool,
-    /// Judge the recorded experiments on real machines instead
+    /// Judge recorded experiments from real machines instead
     #[arg(long, conflicts_with_all = ["experiments", "seed", "held_out"])]
     recorded: bool,
 }

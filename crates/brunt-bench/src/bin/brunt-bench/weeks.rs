@@ -8,7 +8,7 @@ use brunt_core::quantity::{Size, Span};
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// Captures of weeks in compressed time: memory and figures of each window
+/// Weeks-long captures in compressed time: memory use and figures per window
 #[derive(clap::Args)]
 pub struct WeeksArgs {
     /// Days of capture time

@@ -6,7 +6,7 @@
 //! driver on a ring serves requests (`device`). The session outlives its connections: after a loss, its tasks wait for
 //! new ones ([`InitiatorSession::detach`], [`InitiatorSession::attach`]).
 //!
-//! After a loss, all unanswered requests are sent again. This is safe because every request of a block device may be
+//! After a loss, all unanswered requests are sent again. This is safe because every request to a block device may be
 //! repeated. Each request is sent at most [`SessionConfig::tries`] times.
 //!
 //! The one rule: a PDU that doesn't match what we requested (tag, sequence number, offset, length) is a [`Violation`],
@@ -35,8 +35,8 @@ use self::task::{InitiatorTask, TaskManagement, TaskOutcome, TaskState};
 use super::command::Facts;
 use crate::params::Params;
 
-/// Maximum number of tasks in a session: ITTs carry the index in 16 bits, some of whose values are reserved. As large
-/// as the maximum queue depth of a load, so that no queue is silently shorter.
+/// Maximum number of tasks in a session: ITTs carry the index in 16 bits, and some of the values are reserved. It
+/// equals the maximum queue depth of a load, so that no queue is silently shorter.
 pub const DEPTH_MAX: u32 = 4096;
 
 /// Settings of a session.
@@ -48,7 +48,7 @@ pub struct SessionConfig {
     pub depth: u32,
     /// Time limit for one attempt of a command, after which it is aborted.
     pub timeout: Duration,
-    /// A connection that has been silent for this long is pinged; after twice this time it is considered dead.
+    /// A connection that has been silent for this long is pinged; after twice this time, it is considered dead.
     pub keepalive: Duration,
     /// Maximum attempts per request (after losses and unit attentions).
     pub tries: u32,
@@ -80,7 +80,7 @@ impl TagKind {
     }
 }
 
-/// Events other than normal responses. Printed with the results.
+/// Counts of events other than normal responses. Printed with the results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounts {
     /// Requests sent again after their connection was lost or their LUN was reset.
@@ -135,7 +135,7 @@ pub struct Attachment {
     pub connections: Vec<(u16, Params, u32)>,
 }
 
-/// The session; see the module.
+/// The session; see the module's documentation.
 #[derive(Debug)]
 pub struct InitiatorSession {
     config: SessionConfig,
@@ -170,11 +170,11 @@ impl InitiatorSession {
     /// Creates a session without connections. Memory for parameter lists comes from `pool`.
     ///
     /// # Panics
-    /// If the depth is 0 or exceeds [`DEPTH_MAX`].
+    /// The depth is 0 or exceeds [`DEPTH_MAX`].
     pub fn new(config: SessionConfig, facts: Facts, pool: BufPool) -> InitiatorSession {
         assert!(
             (1..=DEPTH_MAX).contains(&config.depth),
-            "a depth of {} is not possible",
+            "the depth must not be {}",
             config.depth
         );
         let depth = config.depth as u16;
@@ -241,7 +241,7 @@ impl InitiatorSession {
     pub fn attach(&mut self, attachment: Attachment, facts: Facts, now: Nanos) {
         assert!(
             self.phase == SessionPhase::Detached && !attachment.connections.is_empty(),
-            "an empty session gets connections"
+            "only an empty session gets connections"
         );
         self.facts = facts;
         self.cmd_sn = attachment.cmd_sn;

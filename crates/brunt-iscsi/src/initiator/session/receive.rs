@@ -31,7 +31,7 @@ pub struct Violation(pub &'static str);
 pub enum DataDestination {
     /// Into the task's data.
     Task(DataRange),
-    /// To [`InitiatorSession::on_pdu`], with the PDU: at most [`SHORT_DATA_BYTES_MAX`].
+    /// To [`InitiatorSession::on_pdu`], with the PDU; it is at most [`SHORT_DATA_BYTES_MAX`] long.
     Short,
 }
 
@@ -182,7 +182,8 @@ impl InitiatorSession {
         let all_data =
             task.command.direction != DataDirection::In || received == expected - underflow;
         let sense = Sense::parse(sense);
-        // A recovered error is a success with a note; the data is complete (SPC-4, 4.5.6).
+        // A command with a recovered error succeeded, and the error is only counted; the data is complete (SPC-4,
+        // 4.5.6).
         let recovered = device_errors::is_recovered(status, sense.as_ref()) && all_data;
         if recovered {
             self.counts.recovered += 1;
@@ -198,8 +199,9 @@ impl InitiatorSession {
         let is_request = matches!(task.work, TaskWork::Request { .. });
         let outcome = if is_good && short && is_request && task.command.data == CommandData::Caller
         {
-            // GOOD, but not all blocks were transferred: useless to the caller. (This applies only to the caller's
-            // data: targets such as tgt compute other residuals for parameter lists and WRITE SAME.)
+            // The status is GOOD, but not all blocks were transferred, so the result is useless to the caller. (This
+            // applies only to the caller's data: targets such as tgt compute other residuals for parameter lists and
+            // WRITE SAME.)
             TaskOutcome::Failed(DeviceError::Os(EIO))
         } else {
             TaskOutcome::Scsi { status, sense }
@@ -284,7 +286,7 @@ impl InitiatorSession {
         let wait = Duration::from_secs(u64::from(pdu.parameter2.get()));
         match pdu.async_event {
             code::async_event::LOGOUT_REQUEST | code::async_event::NEGOTIATION_REQUEST => {
-                // Reserve half of the target's time for outstanding commands.
+                // Reserve half of the time that the target allows for outstanding commands.
                 let half = Duration::from_millis(u64::from(pdu.parameter3.get()) * 500);
                 let until = now.after(half);
                 if self.phase == SessionPhase::Running {
@@ -348,7 +350,7 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// The task with this tag, if it is ours, on this connection and unanswered.
+    /// The task with this tag, if the tag is ours and the task is unanswered and on this connection.
     fn task_of(&self, number: usize, itt: u32) -> Result<u16, Violation> {
         let index = (itt & 0xffff) as u16;
         match self.tasks.get(usize::from(index)) {
@@ -382,5 +384,5 @@ impl InitiatorSession {
     }
 }
 
-/// Input/output error, for failures without a status.
+/// Input/output error, for failures without a SCSI status.
 const EIO: i32 = 5;

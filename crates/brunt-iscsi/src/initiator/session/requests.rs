@@ -1,6 +1,6 @@
-//! A session's requests from submission to retirement: splits them into commands, retries them where that may help,
-//! retires each once. Called by the driver; `receive` and `timeouts` report the tasks' outcomes. The one rule: every
-//! submitted request is retired exactly once.
+//! A session's requests from submission to retirement: splits requests into commands, retries them where that may
+//! help, and retires each once. Called by the driver; `receive` and `timeouts` report the tasks' outcomes. The one
+//! rule: every submitted request is retired exactly once.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl InitiatorSession {
     /// Submits a request.
     ///
     /// # Errors
-    /// The request itself if no task is free.
+    /// No task is free; the error is the request itself.
     pub fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
         let Request {
             tag,
@@ -71,7 +71,7 @@ impl InitiatorSession {
     /// Submits a command from the prober. Its Data-In goes to `buf`, truncated if necessary.
     ///
     /// # Panics
-    /// If no task is free.
+    /// No task is free.
     pub fn submit_control(&mut self, cdb: [u8; 16], buf: Buf, now: Nanos) {
         let index = self
             .free
@@ -202,7 +202,7 @@ impl InitiatorSession {
     /// Retires an answered task, or continues it with its next command and returns `None`.
     pub fn retire(&mut self, index: u16, now: Nanos) -> Option<Retired> {
         let TaskState::Answered(outcome) = self.tasks[usize::from(index)].state else {
-            panic!("only completed tasks are retired");
+            panic!("only answered tasks are retired");
         };
         if self.continues(index, outcome, now) {
             return None;
@@ -221,7 +221,7 @@ impl InitiatorSession {
         Some(retired)
     }
 
-    /// Continues an answered task with its next command, or retries it. Returns false if it is finished.
+    /// Continues an answered task with its next command, or retries it. Returns false if the task is finished.
     fn continues(&mut self, index: u16, outcome: TaskOutcome, now: Nanos) -> bool {
         let task = &mut self.tasks[usize::from(index)];
         let is_control = matches!(task.work, TaskWork::Control);
@@ -246,7 +246,7 @@ impl InitiatorSession {
                 self.try_again(index, now);
                 true
             }
-            // Wait and retry until the timeout; attempts are unlimited.
+            // Wait and retry until the deadline; the number of attempts is unlimited.
             TaskOutcome::Scsi {
                 status: status @ (ScsiStatus::Busy | ScsiStatus::TaskSetFull),
                 ..
@@ -262,7 +262,7 @@ impl InitiatorSession {
         }
     }
 
-    /// After a successful command: plans the request's next one, if there is one.
+    /// After a successful command, plans the request's next one, if there is one.
     fn continues_request(&mut self, index: u16, now: Nanos) -> bool {
         let task = &mut self.tasks[usize::from(index)];
         let TaskWork::Request {
@@ -275,7 +275,7 @@ impl InitiatorSession {
         else {
             return false;
         };
-        // Without an attempt, the request was completed without sending a command.
+        // If there was no attempt, the request was completed without sending a command.
         if task.tries == 0 {
             return false;
         }
@@ -335,7 +335,7 @@ impl InitiatorSession {
             .abort_reason
             .get_or_insert(AbortReason::Cancelled);
         if self.tasks[index].state == TaskState::Waiting {
-            // Not sent on the current connections: no abort is needed.
+            // The command was not sent on the current connections, so no abort is needed.
             self.waiting
                 .retain(|waiting| usize::from(*waiting) != index);
             self.answer(index as u16, TaskOutcome::Failed(abort_reason.error()));

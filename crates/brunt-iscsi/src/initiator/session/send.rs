@@ -136,7 +136,7 @@ pub(super) fn set_exp_stat_sn(bhs: &mut Bhs, exp_stat_sn: u32) {
     bhs.rest[8..12].copy_from_slice(&exp_stat_sn.to_be_bytes());
 }
 
-/// Builds a command's PDU, with as much immediate data as allowed. Queues its unsolicited Data-Out.
+/// Builds a command's PDU, with as much immediate data as allowed. Queues the command's unsolicited Data-Out.
 #[inline]
 fn command_pdu(
     config: &SessionConfig,

@@ -9,7 +9,7 @@ use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 use crate::device_errors;
 use crate::initiator::command::{CommandData, DataDirection, PlannedCommand, Progress};
 
-/// Indexes from here on are not tasks.
+/// Indexes from here on don't refer to tasks.
 pub(super) const INDEX_PING: u32 = 0xf000;
 pub(super) const INDEX_TASK_MANAGEMENT: u32 = 0xf100;
 pub(super) const INDEX_LOGOUT: u32 = 0xf200;
@@ -23,7 +23,7 @@ pub(super) enum TaskWork {
         force_unit_access: bool,
         progress: Progress,
     },
-    /// A command from the prober: returned as answered, never sent again.
+    /// A command from the prober: it is returned as answered and never sent again.
     Control,
 }
 
@@ -42,7 +42,7 @@ pub(super) enum TaskOutcome {
         sense: Option<Sense>,
     },
     Failed(DeviceError),
-    /// It is unknown whether the command was executed: send it again.
+    /// It is unknown whether the command was executed, so it is sent again.
     Again,
 }
 
@@ -116,7 +116,7 @@ impl InitiatorTask {
         }
     }
 
-    /// The result of a task that ends with this outcome.
+    /// The result of a task with this outcome.
     pub fn result(&self, outcome: TaskOutcome) -> Result<(), DeviceError> {
         match outcome {
             TaskOutcome::Failed(error) => Err(error),

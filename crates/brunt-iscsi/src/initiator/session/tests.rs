@@ -1,4 +1,4 @@
-//! Tests a session with one connection; the input is PDUs as sent by a target.
+//! Tests a session with one connection; the input consists of PDUs as a target would send them.
 
 use brunt_block::{Buf, Op, RefusalKind, Request};
 use brunt_wire::iscsi::pdu::{
@@ -94,7 +94,7 @@ fn tag_of(outgoing: &Outgoing) -> u32 {
     outgoing.bhs.initiator_task_tag.get()
 }
 
-/// Passes a PDU to the session, like its driver.
+/// Passes a PDU to the session, as its driver would.
 fn receive(
     session: &mut InitiatorSession,
     bhs: impl Into<Bhs>,
@@ -247,7 +247,7 @@ fn a_write_is_sent_as_immediate_unsolicited_and_solicited_data() {
     assert_eq!(retire(&mut session, NOW).unwrap().result, Ok(()));
 }
 
-/// An early response stops the data that is still to be sent.
+/// An early response stops the sending of the remaining data.
 #[test]
 fn an_early_response_stops_the_data() {
     let mut session = session();
@@ -294,8 +294,8 @@ fn the_window_limits_the_number_of_commands() {
     assert_eq!(outgoing(&mut session).len(), 2);
 }
 
-/// Invalid PDUs from a hostile or broken target end the connection; nothing panics or writes outside the task's buffer.
-/// (Long because it is a table: a line for each reply.)
+/// Invalid PDUs from a hostile or broken target end the connection; nothing panics or writes outside the task's
+/// buffer. (Long because it is a table with one line per reply.)
 #[test]
 fn invalid_replies_end_the_connection() {
     fn check(op: Op, what: &str, reply: impl Fn(u32) -> Bhs, data: &[u8]) {
@@ -561,7 +561,7 @@ fn timeouts_escalate_from_abort_to_reset_to_loss() {
         Err(DeviceError::TimedOut)
     );
 
-    // The second request: the abort is refused, and the reset is not answered.
+    // The second request: the abort is rejected, and the reset is not answered.
     let later = NOW.after(Duration::from_secs(40));
     session.on_time(later);
     let abort = outgoing(&mut session);
@@ -588,7 +588,7 @@ fn timeouts_escalate_from_abort_to_reset_to_loss() {
 }
 
 /// After a loss, unanswered requests are sent again in order, a bounded number of times, with tags that don't match
-/// responses to the old ones.
+/// responses to the old requests.
 #[test]
 fn unanswered_requests_are_sent_again_after_a_loss() {
     let mut session = session();
@@ -671,8 +671,8 @@ fn pings_are_answered_and_silent_connections_are_pinged() {
     assert!(session.lost().is_some());
 }
 
-/// If the target requests a logout, the session sends no new commands and logs out once the outstanding ones are done;
-/// a dropped session is lost at once.
+/// If the target requests a logout, the session sends no new commands and logs out once the outstanding commands are
+/// done; a dropped session is lost at once.
 #[test]
 fn a_requested_logout_waits_for_outstanding_commands() {
     let mut session = session();
@@ -718,8 +718,8 @@ fn a_requested_logout_waits_for_outstanding_commands() {
     assert_eq!(dropped.lost().unwrap().wait, Duration::from_secs(2));
 }
 
-/// Impossible requests are refused without asking the target; an unmap that is longer than the LUN's limit is one
-/// request of several commands.
+/// Impossible requests are refused without asking the target; an unmap that is longer than the LUN's limit becomes
+/// one request with several commands.
 #[test]
 fn impossible_requests_are_refused_and_long_unmaps_are_split() {
     let mut session = session();
@@ -757,7 +757,7 @@ fn impossible_requests_are_refused_and_long_unmaps_are_split() {
     assert_eq!(session.outstanding(), 0);
 }
 
-/// A request can be cancelled both while it waits and after it was sent.
+/// A request can be cancelled both while it waits and after its command was sent.
 #[test]
 fn a_request_can_be_cancelled_before_and_after_it_is_sent() {
     let mut session = session();

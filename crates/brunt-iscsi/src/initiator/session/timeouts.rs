@@ -43,7 +43,7 @@ impl InitiatorSession {
     }
 
     /// Handles everything that is overdue: commands, task management, silent connections, logouts. Returns quickly if
-    /// nothing is.
+    /// nothing is overdue.
     pub fn on_time(&mut self, now: Nanos) {
         if now < self.next_check
             || matches!(self.phase, SessionPhase::Detached | SessionPhase::Lost(_))
@@ -65,7 +65,7 @@ impl InitiatorSession {
             match (task.abort_reason, task.state) {
                 (None, _) => next = next.min(task.deadline),
                 (Some(abort_reason), TaskState::Waiting) => {
-                    // Not sent: no abort is needed.
+                    // The command was not sent, so no abort is needed.
                     self.waiting
                         .retain(|waiting| usize::from(*waiting) != index);
                     self.answer(index as u16, TaskOutcome::Failed(abort_reason.error()));
@@ -202,8 +202,8 @@ impl InitiatorSession {
             ..TaskManagementRequest::default()
         };
         request.opcode |= pdu::OPCODE_IMMEDIATE;
-        // Both are sent on the task's connection: an abort must follow its task (RFC 7143, 4.2.5.2), and a reset on a
-        // faster connection would not help.
+        // Both functions are sent on the task's connection: an abort must follow its task (RFC 7143, 4.2.5.2), and a
+        // reset on a faster connection would not help.
         self.connections[connection]
             .out
             .push_back(Queued::Bhs(request.into()));

@@ -1,6 +1,6 @@
 //! Asymmetric access (ALUA): the target port groups through which a unit can be reached, and their states. Changed by
-//! the operator, by faults and by SET TARGET PORT GROUPS; checked for each command through a port that isn't active.
-//! The one rule: initiators get a unit attention about a changed state before any other sign of it.
+//! the operator, by faults and by SET TARGET PORT GROUPS; checked for each command that arrives through a port that
+//! isn't active. The one rule: initiators get a unit attention about a changed state before any other sign of it.
 
 use std::sync::atomic::Ordering;
 
@@ -18,9 +18,9 @@ use crate::scsi::{DataIn, Nexus, replies};
 pub struct AccessReport {
     /// The groups in their current state.
     pub groups: Vec<PortGroup>,
-    /// Commands refused because of a state since the unit was created.
+    /// Number of commands refused because of a state since the unit was created.
     pub refused: u64,
-    /// Unit attentions about changes reported to initiators since the unit was created.
+    /// Number of unit attentions about state changes reported to initiators since the unit was created.
     pub notified: u64,
 }
 
@@ -53,8 +53,8 @@ impl LogicalUnit {
         Ok(before)
     }
 
-    /// Sets whether initiators should prefer a target port group. They are notified as for a new state, since they
-    /// wouldn't query the preference otherwise.
+    /// Sets whether initiators should prefer a target port group. Initiators are notified as they are of a new state,
+    /// because they wouldn't query the preference otherwise.
     ///
     /// # Errors
     /// The group doesn't exist.

@@ -1,6 +1,6 @@
 //! Decides whether a command may proceed, regardless of its own fields: unit attentions, reservations, the medium's
-//! state, write protection. Called for each command if one of the atomics requires it. The one rule: a unit attention
-//! is reported before anything else.
+//! state, write protection. Called for each command if one of the atomics is set. The one rule: a unit attention is
+//! reported before anything else.
 
 use std::sync::atomic::Ordering;
 
@@ -89,7 +89,7 @@ impl LogicalUnit {
         attention
     }
 
-    /// What another unit's copy may do with this unit.
+    /// The access that another unit's copy has to this unit.
     pub(in crate::scsi) fn allowed(&self, nexus: &Nexus) -> Allowed {
         let state = self.state();
         if state.reserved_by.is_some_and(|id| id != nexus.id) {

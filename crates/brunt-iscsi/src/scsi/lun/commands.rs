@@ -92,7 +92,7 @@ impl LogicalUnit {
             let mut state = self.state();
             let changes = state.medium_loaded != start;
             if (changes || !start) && state.nexuses.iter().any(|entry| entry.prevents_removal) {
-                // MEDIUM REMOVAL PREVENTED; a prevention that was set while the medium was out also holds the tray.
+                // MEDIUM REMOVAL PREVENTED; a prevention that was set while the medium was out also locks the tray.
                 return Err(Refused::illegal(0x53, 0x02));
             }
             if changes {
@@ -109,8 +109,8 @@ impl LogicalUnit {
                 self.refresh(&state);
             }
         } else if !self.options.removable {
-            // A stopped unit refuses commands that need the medium. A unit with a tray keeps its medium ready until it
-            // is ejected, as libiscsi's test suite expects.
+            // A stopped unit refuses commands that need the medium. A unit with a tray keeps its medium ready until
+            // the medium is ejected, as libiscsi's test suite expects.
             let mut state = self.state();
             state.stopped = !start;
             self.refresh(&state);

@@ -1,7 +1,7 @@
-//! Handles changes of a unit's medium while it is in use: it grows, shrinks, is deleted, fills up or fails. A thread of
-//! the target polls it ([`LogicalUnit::poll_medium`]), and it is checked at once when a request fails. The one rule:
-//! initiators get a unit attention about a change before any other sign of it, and the operator gets at most one report
-//! per [`REPORT_EVERY`] for each kind of failure.
+//! Handles changes of a unit's medium while it is in use: it grows, shrinks, is deleted, fills up or fails. One of
+//! the target's threads polls the medium ([`LogicalUnit::poll_medium`]), and the medium is checked at once when a
+//! request fails. The one rule: initiators get a unit attention about a change before any other sign of it, and the
+//! operator gets at most one report per [`REPORT_EVERY`] for each kind of failure.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::scsi::attention::Attention;
 
 /// A kind of failure is reported when it begins, then with its count at this interval while it lasts.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-/// Number of failure kinds that are counted separately; further ones are counted with the last.
+/// Number of failure kinds that are counted separately; any further kind is counted with the last.
 const KINDS_MAX: usize = 16;
 
 /// A change of a medium that the operator should know about.
@@ -37,7 +37,7 @@ pub enum DiskEvent {
         /// Name of the medium.
         medium: String,
     },
-    /// The medium is back.
+    /// The medium is available again.
     Found {
         /// Name of the medium.
         medium: String,
@@ -119,7 +119,7 @@ struct Pending {
 struct Failure {
     op: Option<Op>,
     error: DeviceError,
-    /// Failures not reported yet.
+    /// Number of failures not reported yet.
     count: u64,
     offset: u64,
     reported: Option<Nanos>,
@@ -167,7 +167,7 @@ impl Pending {
                 });
             }
         }
-        // Drop a kind that hasn't failed for that long; its next failure is reported at once.
+        // Drop a kind that hasn't failed for that long; its next failure is then reported at once.
         self.failures.retain(|one| {
             one.count > 0 || one.reported.is_some_and(|at| now.since(at) < REPORT_EVERY)
         });
@@ -208,7 +208,7 @@ impl LogicalUnit {
         let lost = look.deleted || blocks == 0;
         let mut state = self.state();
         let before = self.blocks();
-        // An empty medium has no valid capacity: keep the previous one.
+        // An empty medium has no valid capacity, so keep the previous one.
         let blocks = if blocks == 0 { before } else { blocks };
         if (blocks, lost) != (before, state.medium_lost) {
             self.medium_changed(&mut state, before, blocks, lost);

@@ -64,7 +64,7 @@ pub(super) mod gate {
     pub const LOST: u32 = 64;
     /// START STOP UNIT has stopped the unit.
     pub const STOPPED: u32 = 128;
-    /// Conditions that affect both READ and WRITE.
+    /// The conditions that affect both READ and WRITE.
     pub const CLOSED: u32 = NO_MEDIUM | SANITIZING | SANITIZE_FAILED | LOST | STOPPED;
 }
 
@@ -124,7 +124,7 @@ struct UnitState {
     reserved_by: Option<u64>,
     settings: ModeSettings,
     medium_loaded: bool,
-    /// Stopped by START STOP UNIT.
+    /// START STOP UNIT has stopped the unit.
     stopped: bool,
     /// The backing file was deleted or is shorter than a block.
     medium_lost: bool,
@@ -137,21 +137,21 @@ struct UnitState {
     mailboxes: Vec<Weak<Mailbox>>,
 }
 
-/// A logical unit; see the module.
+/// A logical unit; see the module's documentation.
 pub struct LogicalUnit {
     backend: Arc<dyn Backend>,
     inline: Inline,
     options: LunOptions,
     shape: Shape,
-    /// Changed only with `state` locked, with a unit attention for every nexus.
+    /// Changed only while `state` is locked, with a unit attention for every nexus.
     blocks: AtomicU64,
     gate: AtomicU32,
     state: Mutex<UnitState>,
     map: OnceLock<Weak<LunMap>>,
     disk: DiskWatch,
-    /// Commands refused because of a port's state.
+    /// Number of commands refused because of a port's state.
     access_refused: AtomicU64,
-    /// Unit attentions reported for changes of port states.
+    /// Number of unit attentions reported about changed port states.
     access_notified: AtomicU64,
     /// Range locks for commands that must not be interleaved.
     pub(super) locks: RangeLocks,
@@ -264,7 +264,7 @@ impl LogicalUnit {
         self.gate.load(Ordering::Acquire)
     }
 
-    /// Stores the map that the unit belongs to; returns false if it already belongs to one.
+    /// Stores the map that the unit belongs to; returns false if the unit already belongs to a map.
     pub(super) fn join(&self, map: Weak<LunMap>) -> bool {
         self.map.set(map).is_ok()
     }
@@ -478,7 +478,7 @@ impl LogicalUnit {
         true
     }
 
-    /// Marks SANITIZE as ended. Called by its thread.
+    /// Marks SANITIZE as ended. Called by the SANITIZE thread.
     pub(super) fn sanitize_ended(&self, failed: bool) {
         let mut state = self.state();
         state.sanitize_failed = failed;
@@ -548,7 +548,7 @@ impl LogicalUnit {
         }
     }
 
-    /// CLEAR TASK SET: notifies a nexus whose commands another nexus has cleared.
+    /// CLEAR TASK SET: notifies a nexus that another nexus has cleared its commands.
     pub(super) fn commands_cleared(&self, by: u64, of: u64) {
         if by == of {
             return;

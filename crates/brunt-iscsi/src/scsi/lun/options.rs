@@ -13,14 +13,14 @@ use crate::scsi::store::ReservationStore;
 
 /// Maximum number of UNMAP descriptors.
 pub(in crate::scsi) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
-/// Longest WRITE SAME, in bytes: the same as for a WRITE, because it may be executed as one.
+/// Longest WRITE SAME, in bytes: the same as for a WRITE, because a WRITE SAME may be executed as one.
 const WRITE_SAME_BYTES_MAX: u64 = TRANSFER_BYTES_MAX as u64;
 /// Longest WRITE ATOMIC, in bytes.
 const ATOMIC_BYTES_MAX: u32 = 1 << 20;
 /// Longest transfer, in bytes: the limit on a Data-Out buffer.
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 
-/// Who may change the states (TPGS of INQUIRY, SPC-4, table 165).
+/// Who may change the states of port groups (TPGS of INQUIRY, SPC-4, table 165).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Alua {
     /// No asymmetric access: all ports are equal.
@@ -61,7 +61,7 @@ pub struct LunOptions {
     pub revision: String,
     /// Unit serial number; it must be unique, because the NAA identifier is derived from it.
     pub serial: String,
-    /// UUID, see [`super::unit_uuid`]; `None`: omitted.
+    /// The UUID, see [`super::unit_uuid`]; `None`: omitted.
     pub uuid: Option<[u8; 16]>,
     /// Thin provisioning: UNMAP works, and unmapped blocks read as zeros. The backend must support unmapping.
     pub thin: bool,
@@ -114,7 +114,7 @@ impl Default for LunOptions {
 /// Why a backend cannot be a logical unit.
 #[derive(Debug, thiserror::Error)]
 pub enum LunError {
-    /// Thin provisioning on a backend that doesn't support it.
+    /// Thin provisioning is requested, but the backend doesn't support it.
     #[error("{0} does not support unmap, so it cannot be a thin LUN; omit 'thin'")]
     NotThin(String),
     /// A size or block length that SCSI can't represent.
@@ -127,7 +127,7 @@ pub enum LunError {
         name: String,
         /// Its size.
         size_bytes: u64,
-        /// Its block length.
+        /// The block length in bytes.
         block_bytes: u32,
     },
     /// The saved reservations could not be read.

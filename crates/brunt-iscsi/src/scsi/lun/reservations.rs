@@ -15,7 +15,7 @@ impl LogicalUnit {
     pub(super) fn reserve(&self, nexus: &Nexus) -> Result<DataIn, Refused> {
         let mut state = self.state();
         if state.reservations.any_registered() {
-            // SPC-4, 5.12.3 (CRH): success without effect for registrants, a conflict for others.
+            // SPC-4, 5.12.3 (CRH): success without effect for registrants, a conflict for other nexuses.
             let registered = state.reservations.is_registered(&pair_of(nexus));
             return if registered {
                 Ok(DataIn::None)
@@ -85,7 +85,7 @@ impl LogicalUnit {
                 ReservationRefusal::Check(sense) => Refused::Check(sense),
             })?;
         if let Some(store) = self.options.store.as_ref().filter(|_| effects.save) {
-            // The change takes effect only if it was saved. INTERNAL TARGET FAILURE fits best.
+            // The change takes effect only if it is saved. INTERNAL TARGET FAILURE fits best if saving fails.
             let failed = Refused::Check(Sense::new(key::HARDWARE_ERROR, 0x44, 0x00));
             store.save(&next.to_text()).map_err(|_| failed)?;
         }

@@ -5,9 +5,9 @@
 use brunt_block::StorageId;
 use sha2::{Digest, Sha256};
 
-/// The UUID of a unit with its data in `storage`, on the machine with this boot ID: the same for every process that
-/// serves this storage, until the machine restarts. Random if no other process can reach the storage or if the boot ID
-/// is unknown, because device and inode numbers are unique only within one running kernel.
+/// The UUID of a unit whose data is in `storage`, on the machine with this boot ID: the same for every process that
+/// serves this storage, until the machine restarts. The UUID is random if no other process can reach the storage or
+/// if the boot ID is unknown, because device and inode numbers are unique only within one running kernel.
 ///
 /// # Panics
 /// The kernel failed to provide random numbers.

@@ -139,7 +139,7 @@ fn conflicts_change_nothing() {
     check("a", 8, 0, list(1, 0), bad_cdb(1));
 }
 
-/// A release notifies the other registrants only with the registrants types.
+/// A release notifies the other registrants only if the reservation type gives access to registrants.
 #[test]
 fn a_release_notifies_the_other_registrants_only_with_registrants_types() {
     for kind in ReservationType::ALL {
@@ -153,7 +153,7 @@ fn a_release_notifies_the_other_registrants_only_with_registrants_types() {
             Vec::new()
         };
         assert_eq!((effects.attentions, r.is_held()), (told, false), "{kind:?}");
-        // A second release, and a release by another registrant: GOOD, without effect.
+        // A second release, and a release by another registrant, return GOOD without effect.
         assert!(
             r.out(&port("b"), out::RELEASE, kind as u8, &list(2, 0), &[1])
                 .is_ok()
@@ -202,7 +202,7 @@ fn preempting_takes_over_the_reservation_or_removes_registrations() {
         .unwrap();
     assert!(effects.aborted.is_empty() && r.is_holder(&port("a")) && !r.is_registered(&port("b")));
 
-    // All registrants: key zero preempts all others.
+    // All registrants: key zero preempts all other registrants.
     let mut r = held(WriteExclusiveAllRegistrants);
     r.out(&port("b"), out::PREEMPT, 3, &list(2, 0), &[1])
         .unwrap();

@@ -1,6 +1,6 @@
-//! Task management of a task set (SAM-5, 7): aborts one task, those of a nexus, or all of them, on every connection.
-//! Called by the transport, and by [`TaskSet::poll`] for requests from other connections. The one rule: a function is
-//! done once the last affected task is gone.
+//! Task management for a task set (SAM-5, 7): aborts one task, the tasks of a nexus, or all tasks, on every
+//! connection. Called by the transport, and by [`TaskSet::poll`] for requests from other connections. The one rule: a
+//! function is done once the last affected task is gone.
 
 use super::TaskSet;
 use super::task::TaskStage;

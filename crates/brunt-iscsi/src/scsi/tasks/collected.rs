@@ -18,7 +18,7 @@ use crate::scsi::{CommandOutcome, DataIn, TaskAttribute, sanitize};
 impl TaskSet {
     /// Runs a command with the data that it wanted, `data[..got]`. Returns the outcome if it is already available.
     ///
-    /// If the command was aborted in the meantime, nothing happens; its outcome comes from [`TaskSet::poll`].
+    /// If the command was aborted in the meantime, this does nothing; the outcome comes from [`TaskSet::poll`].
     ///
     /// # Panics
     /// The command isn't waiting for data, or `got` exceeds what it wanted or the length of `data`.
@@ -80,7 +80,7 @@ impl TaskSet {
     /// medium.
     ///
     /// # Panics
-    /// As for [`TaskSet::start`].
+    /// The command isn't waiting for data that was placed directly, or `got` exceeds what it wanted.
     pub fn start_direct(&mut self, tag: u64, got: u32) -> Option<CommandOutcome> {
         let slot = *self.by_tag.get(&tag)?;
         let task = self.tasks[slot].as_ref().expect("the tag has a task");
@@ -187,7 +187,7 @@ impl TaskSet {
             {
                 let zeros = data.iter().all(|byte| *byte == 0);
                 let how = match (zeros, cdb[1] & 0x08 != 0) {
-                    // Unmapped blocks read as zeros, so only zeros can be written by unmapping.
+                    // Unmapped blocks read as zeros, so unmapping can replace only the writing of zeros.
                     (true, true) => How::Unmap,
                     (true, false) => How::Zeroes,
                     (false, _) => How::Write,

@@ -1,5 +1,5 @@
-//! EXTENDED COPY: resolves the units of this target and the blocks that its list names. Called when the list is
-//! complete. The one rule: a unit that the initiator may not read or write is not reachable.
+//! EXTENDED COPY: finds the units of this target and the blocks that the parameter list names. Called when the list
+//! is complete. The one rule: a unit that the initiator may not read or write is not reachable.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -37,12 +37,12 @@ use crate::tag::TagHasher;
 /// Retry interval of a command that waits for another connection's command.
 const PARKED_RETRY_INTERVAL: Duration = Duration::from_micros(100);
 
-/// A connection's tasks on a unit; see the module.
+/// A connection's tasks on a unit; see the module's documentation.
 pub struct TaskSet {
     unit: Arc<LogicalUnit>,
     ring: Ring,
     device: Box<dyn Device>,
-    /// Open devices of other units, for copies.
+    /// Open devices of other units, used for copies.
     others: Vec<(Arc<LogicalUnit>, Box<dyn Device>)>,
     depth: u32,
     nexus: Arc<NexusShared>,
@@ -84,7 +84,7 @@ impl TaskSet {
             others: Vec::new(),
             depth,
             mailbox,
-            // All of these grow with use: an idle connection takes little memory.
+            // All of these grow only with use, so an idle connection takes little memory.
             tasks: Vec::new(),
             free: Vec::new(),
             by_tag: HashMap::with_hasher(BuildHasherDefault::default()),
@@ -115,8 +115,8 @@ impl TaskSet {
         self.by_tag.contains_key(&tag)
     }
 
-    /// If no commands are outstanding, closes the devices of other units opened for copies: those units may have left
-    /// the target.
+    /// If no commands are outstanding, closes the devices of other units that were opened for copies, because those
+    /// units may have left the target.
     pub fn forget_others(&mut self) {
         if self.by_tag.is_empty() {
             self.others.clear();
@@ -290,8 +290,8 @@ impl TaskSet {
         self.finished.push(outcome);
     }
 
-    /// Whether older tasks allow this one to run (SAM-5, 8.6): an ORDERED task waits for all older
-    /// tasks, all tasks wait for older ORDERED ones, and a HEAD OF QUEUE task doesn't wait.
+    /// Whether older tasks allow this one to run (SAM-5, 8.6): an ORDERED task waits for all older tasks, all tasks
+    /// wait for older ORDERED tasks, and a HEAD OF QUEUE task doesn't wait.
     fn may_run(&self, slot: usize) -> bool {
         if self.ordered == 0 {
             return true;
@@ -307,7 +307,7 @@ impl TaskSet {
         }
     }
 
-    /// Acquires the task's lock, or part of it. Returns whether it is complete.
+    /// Acquires the task's lock, or part of it. Returns whether the lock is complete.
     fn lock(&mut self, slot: usize) -> bool {
         let task = self.tasks[slot].as_mut().expect("the task exists");
         if task.has_lock {

@@ -70,7 +70,8 @@ impl TaskSet {
                 let transfer = Transfer::decode(cdb);
                 let mut range = self.checked(transfer.lba, u64::from(transfer.blocks))?;
                 if transfer.blocks == 0 {
-                    // To the end of the medium; the device flushes everything if no range is given.
+                    // Zero blocks means "to the end of the medium"; with an empty range at 0, the device flushes
+                    // everything.
                     range.offset = 0;
                 }
                 Ok(CommandPlan::Job {
@@ -181,7 +182,7 @@ impl TaskSet {
         if transfer.protect != 0 || cdb[1] & 0x10 != 0 || unmap && !self.unit.options().thin {
             return Err(Refused::field(1));
         }
-        // NDOB exists only in the 16-byte form; in the others these bits are obsolete or reserved.
+        // NDOB exists only in the 16-byte form; in the other forms, these bits are obsolete or reserved.
         if no_data && cdb[0] != op::WRITE_SAME_16 || cdb[1] & 0x06 != 0 {
             return Err(Refused::field(1));
         }

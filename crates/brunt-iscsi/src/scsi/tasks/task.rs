@@ -1,5 +1,5 @@
 //! The state of a command in a task set: its stage, work and lock. Used by the other files of `tasks`. The one rule:
-//! only the device releases a task that it has.
+//! a task with a request at the device is released only by the device.
 
 use brunt_block::Buf;
 use brunt_core::Nanos;
@@ -12,13 +12,13 @@ use crate::scsi::{DataIn, TaskAttribute};
 /// A task's stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskStage {
-    /// Its Data-Out is not complete yet.
+    /// The task's Data-Out is not complete yet.
     Collecting,
-    /// It waits for older tasks or for other connections' range locks.
+    /// The task waits for older tasks or for other connections' range locks.
     Parked,
-    /// It waits until a time set by its job.
+    /// The task waits until a time set by its job.
     Sleeping(Nanos),
-    /// The device has a request from it.
+    /// The device has a request from the task.
     Running,
 }
 
@@ -28,7 +28,7 @@ pub(super) enum TaskWork {
     Write {
         force: bool,
     },
-    /// Collects Data-Out; then the CDB decides.
+    /// Collects Data-Out; the CDB then decides what to do with it.
     Collect(Cdb),
     Job(Box<dyn Job>),
 }

@@ -86,7 +86,7 @@ fn a_unit_describes_its_port_groups() {
     }
 }
 
-/// Each state allows what the standard permits, only at its own port; every nexus is notified of a change once.
+/// Each state allows what the standard permits, and only at its own port; every nexus is notified of a change once.
 #[test]
 fn each_state_allows_what_the_standard_says() {
     let unit = two_ports(Alua::Implicit);
@@ -151,7 +151,7 @@ fn each_state_allows_what_the_standard_says() {
     assert!(unit.set_access(3, AccessState::Standby).is_err());
 }
 
-/// Groups are added and removed; those that stay keep their state unless it is set.
+/// Groups are added and removed; remaining groups keep their state unless it is set.
 #[test]
 fn groups_that_stay_keep_their_state() {
     let unit = two_ports(Alua::Implicit);
@@ -181,7 +181,8 @@ fn groups_that_stay_keep_their_state() {
     );
 }
 
-/// An initiator changes states if that is allowed, with the whole list or not at all; other nexuses are notified.
+/// An initiator changes states if that is allowed, either with the whole list or not at all; other nexuses are
+/// notified.
 #[test]
 fn an_initiator_sets_all_listed_states_or_none() {
     let set = |len: u8| {
@@ -208,7 +209,7 @@ fn an_initiator_sets_all_listed_states_or_none() {
     );
     assert_eq!(there.code(&[0; 6]), GOOD);
     let groups = there.good(&report_groups(), &[]);
-    // State and status code: set by SET TARGET PORT GROUPS.
+    // The state, and the status code that says it was set by SET TARGET PORT GROUPS.
     assert_eq!((groups[4], groups[9], groups[16], groups[21]), (2, 1, 0, 1));
     let parameter = (key::ILLEGAL_REQUEST, 0x26, 0);
     assert_eq!(
@@ -255,7 +256,7 @@ fn initiators_are_notified_of_a_changed_preference() {
     unit.set_access(2, AccessState::Standby).unwrap();
     assert_eq!(client.code(&[0; 6]), CHANGED);
     let groups = client.good(&report_groups(), &[]);
-    // The second group's status code is still that of its state: implicit.
+    // The second group's status code still says how its state was set: implicitly.
     assert_eq!((groups[4], groups[16], groups[21]), (0, 0x82, 2));
     assert!(unit.set_preferred(3, true).is_err());
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// ABORT TASK, ABORT TASK SET, CLEAR TASK SET and resets end each task once, also on other connections, and notify the
-/// right nexuses.
+/// ABORT TASK, ABORT TASK SET, CLEAR TASK SET and resets end each task once, including tasks of other connections,
+/// and notify the right nexuses.
 #[test]
 fn task_management_ends_each_task_once_on_every_connection() {
     let unit = unit(false, LunOptions::default());
@@ -61,7 +61,7 @@ fn task_management_ends_each_task_once_on_every_connection() {
     assert!(ticket.is_done());
 }
 
-/// An ORDERED command waits for older ones and delays younger ones.
+/// An ORDERED command waits for older commands and delays younger ones.
 #[test]
 fn an_ordered_command_waits_for_older_ones_and_delays_younger_ones() {
     for inline in [true, false] {

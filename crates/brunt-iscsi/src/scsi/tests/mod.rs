@@ -146,7 +146,7 @@ impl Client {
         outcome
     }
 
-    /// Returns key, code and qualifier; for a status other than CHECK CONDITION, (0xff, status, 0).
+    /// Returns sense key, code and qualifier; for a status other than CHECK CONDITION, (0xff, status, 0).
     fn code_with(&mut self, cdb: &[u8], data: &[u8]) -> (u8, u8, u8) {
         let outcome = self.send(cdb, data);
         match (outcome.status, outcome.sense) {

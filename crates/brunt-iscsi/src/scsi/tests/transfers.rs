@@ -30,7 +30,7 @@ fn data_out_of_an_unexpected_length_is_refused() {
         let mut atomic = cdb16(op::WRITE_ATOMIC_16, 0, 0, 0);
         atomic[13] = 2;
         let check = |c: &mut Client, cdb: &[u8], blocks: usize| {
-            // The first two blocks would compare equal, so the rest would be written.
+            // The first two blocks compare equal, so the rest would be written if the length were not checked.
             let data = [bytes(2, 1), bytes(6, 9)].concat();
             for len in [
                 0,
@@ -209,7 +209,7 @@ fn compare_and_write_writes_only_if_the_data_compares_equal() {
     });
 }
 
-/// All forms of WRITE SAME, on thin and thick units; UNMAP only on thin ones; GET LBA STATUS reports the result.
+/// All forms of WRITE SAME, on thin and thick units; UNMAP only on thin units; GET LBA STATUS reports the result.
 #[test]
 fn write_same_and_unmap_fill_and_unmap_their_ranges() {
     both(&thin(), |c| {
@@ -363,7 +363,7 @@ fn extended_copy_copies_within_and_between_units() {
     let by_uuid = list(&[target(0), by_uuid], &[segment(0, 1, 10, 10, 20)]);
     assert_eq!(send(&mut c, &by_uuid), GOOD);
     assert_eq!(other.read(20, 10), bytes(3000, 1)[10 * BLOCK..20 * BLOCK]);
-    // Length in bytes, with offsets.
+    // A segment whose length is in bytes, with byte offsets.
     let mut by_bytes = vec![0x0a, 0, 0, 28, 0, 0, 0, 0, 0, 0, 4, 0];
     by_bytes.extend_from_slice(&[
         0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x1c, 0, 2, 0, 0, 0,

@@ -100,7 +100,8 @@ fn nexuses_are_notified_once_of_changed_luns() {
     assert!(!gone[0].1.is_open());
 }
 
-/// The report of supported commands is right: listed commands never return "invalid operation code", all others do.
+/// The report of supported commands is right: listed commands never return "invalid operation code", and all other
+/// commands do.
 #[test]
 fn the_report_of_supported_commands_is_right() {
     for options in [
@@ -210,7 +211,7 @@ fn mode_pages_are_sensed_and_selected() {
     assert_eq!(b.code(&[0; 6]), GOOD);
 }
 
-/// A read-only unit allows reads, and refuses every command that writes.
+/// A read-only unit allows reads and refuses every command that writes.
 #[test]
 fn a_read_only_unit_refuses_every_command_that_writes() {
     both(
@@ -317,7 +318,7 @@ fn media_are_ejected_loaded_and_locked() {
     assert_eq!(fixed.code(&eject), FIELD);
 }
 
-/// RESERVE excludes others until it is released or reset, or its nexus is lost.
+/// RESERVE excludes other nexuses until it is released or reset, or its nexus is lost.
 #[test]
 fn reserve_excludes_others_until_it_ends() {
     let unit = unit(true, LunOptions::default());
@@ -352,7 +353,7 @@ fn reserve_excludes_others_until_it_ends() {
     for reset in [Reset::LogicalUnit, Reset::Target] {
         assert_eq!(b.code(&[0; 6]), CONFLICT);
         let ticket = b.set.reset(reset);
-        // The function waits for the other connection, too.
+        // The reset also waits until the other connection has aborted its tasks.
         assert!(!ticket.is_done());
         a.set.poll(&mut Vec::new());
         assert!(ticket.is_done());
@@ -386,7 +387,7 @@ fn pr_out(action: u8, kind: u8, own: u64, new: u64, flags: u8) -> ([u8; 10], Vec
     )
 }
 
-/// Persistent reservations through commands: who may do what, who is notified, what persists.
+/// Persistent reservations through commands: which access each nexus has, which ones are notified, and what persists.
 #[test]
 fn persistent_reservations_are_enforced_reported_and_persist() {
     let folder = tempfile::tempdir().unwrap();
@@ -533,7 +534,8 @@ fn sanitize_outlives_resets_and_connections() {
     assert_eq!(c.code(&[op::SANITIZE, 0x02, 0, 1]), FIELD);
 }
 
-/// Truncating, extending or deleting a backing file changes the LUN, and every initiator is notified first.
+/// Truncating, extending or deleting a backing file changes the LUN, and every initiator is notified before it sees
+/// the change.
 #[test]
 fn a_medium_that_is_resized_or_deleted_changes_the_lun() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -621,7 +623,7 @@ fn a_stopped_unit_is_not_ready() {
     assert_eq!((b.code(&start), a.code(&[0; 6])), (GOOD, GOOD));
 }
 
-/// An initiator with a short allocation length gets the beginning of the list (SPC-4, 6.33).
+/// An initiator that requests only a short list gets its beginning (SPC-4, 6.33).
 #[test]
 fn a_list_of_units_is_truncated_to_the_allocation_length() {
     let mut a = Client::new(&unit(true, thin()), "a");

@@ -186,7 +186,7 @@ impl TargetConnection {
             CommandBegun::Wants { len, inline } => {
                 task.phase = TaskPhase::Collecting;
                 task.want = len.min(task.write_len);
-                // Data with a wrong digest must not reach the medium. It is buffered if there are data digests, if
+                // Data with a wrong digest must not reach the medium. Data is buffered if there are data digests, if
                 // lengths differ, or if data arrived before the command's turn.
                 let agree = task.want == len && task.want == task.write_len;
                 let direct = agree && !self.params.data_digest && task.buf_bytes == 0;

@@ -1,5 +1,6 @@
-//! PDUs of a connection without SCSI data: NOPs, text requests and logouts; and rejects. Task management is in
-//! `task_management`. The one rule: like commands, these are processed in CmdSN order unless they are marked immediate.
+//! PDUs of a connection without SCSI data: NOPs, text requests and logouts; also rejects PDUs. Task management is in
+//! `task_management`. The one rule: like commands, these PDUs are processed in CmdSN order unless they are marked
+//! immediate.
 
 use brunt_wire::iscsi::pdu::{
     BHS_BYTES, Bhs, FLAG_FINAL, LogoutRequest, LogoutResponse, NopIn, NopOut, Opcode, RESERVED_TAG,
@@ -18,12 +19,12 @@ impl TargetConnection {
         bhs: &Bhs,
         cx: &mut ConnectionContext<'_, impl ConnectionIo>,
     ) -> Destination {
-        // CmdSN is at the same offset in all four.
+        // CmdSN is at the same offset in all four PDU types.
         let pdu = NopOut::view(bhs);
         let mut turn = Turn::Now;
         if bhs.is_immediate() {
         } else if bhs.kind() == Opcode::NopOut && pdu.initiator_task_tag.get() == RESERVED_TAG {
-            // A response to a ping must be immediate (RFC 7143, 11.18).
+            // A response to our ping must be immediate (RFC 7143, 11.18).
             return self.reject(bhs, code::reject::INVALID_PDU_FIELD, cx);
         } else {
             turn = cx.window.arrive(pdu.cmd_sn.get(), self.id);
@@ -114,7 +115,7 @@ impl TargetConnection {
                     result = code::logout::CID_NOT_FOUND;
                 }
             }
-            // Connection recovery is error recovery level 2.
+            // Connection recovery needs error recovery level 2.
             _ => result = code::logout::RECOVERY_NOT_SUPPORTED,
         }
         if close {

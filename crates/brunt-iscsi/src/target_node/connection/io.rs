@@ -1,6 +1,6 @@
 //! The environment that a connection's protocol rules need, and the types exchanged with it. `driver` implements it
-//! with a socket and logical units, tests and the fuzzer with vectors. The one rule: nothing behind [`ConnectionIo`]
-//! waits for the peer.
+//! with a socket and logical units; tests and the fuzzer implement it with vectors. The one rule: nothing behind
+//! [`ConnectionIo`] waits for the peer.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ pub struct ConnectionContext<'a, I> {
 pub trait ConnectionIo {
     /// Hands a command to its logical unit, which may not exist.
     fn begin(&mut self, lun: Option<u16>, command: TransportCommand<'_>) -> CommandBegun;
-    /// Runs a command that was begun with its data. The outcome may come later.
+    /// Runs a previously begun command with its data. The outcome may come later.
     fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<CommandOutcome>;
-    /// Aborts a command that was begun. If it was started, its outcome still arrives.
+    /// Aborts a previously begun command. If the command was started, its outcome still arrives.
     fn abort(&mut self, lun: Option<u16>, tag: u64);
     /// Performs a task management function on all tasks of a logical unit (of all units if `None`), from all
     /// initiators. Each of these tasks gets an outcome with
@@ -62,8 +62,8 @@ pub enum CommandBegun {
     Done(CommandOutcome),
     /// The command runs without Data-Out; the outcome follows later.
     Pending,
-    /// The command wants `len` bytes of Data-Out, possibly zero. With `inline`, they may be received directly into the
-    /// medium at this offset.
+    /// The command wants `len` bytes of Data-Out, possibly zero. With `inline`, the data may be received directly
+    /// into the medium at this offset.
     Wants {
         /// In bytes.
         len: u32,
@@ -92,9 +92,9 @@ pub enum Destination {
     Control,
     /// Into this buffer, at the offset.
     Buf(Buf, usize),
-    /// Into the medium of a logical unit, at the offset, for the command with this tag.
+    /// Into a logical unit's medium, at the offset, for the command with this tag.
     Inline {
-        /// The LUN when the command arrived.
+        /// The LUN at the time when the command arrived.
         lun: u16,
         /// The command's tag.
         tag: u64,
@@ -106,11 +106,11 @@ pub enum Destination {
 /// A data segment that was received at its [`Destination`].
 #[derive(Debug)]
 pub enum Received<'a> {
-    /// Discarded, or received into the medium.
+    /// The data was discarded, or received into the medium.
     Elsewhere,
-    /// In the buffer.
+    /// The data is in the buffer.
     Buf(Buf),
-    /// In this slice.
+    /// The data is in this slice.
     Control(&'a [u8]),
 }
 
@@ -132,7 +132,7 @@ pub struct ConnectionCounters {
     pub rejects: u64,
     /// PDUs with a wrong digest.
     pub digest_errors: u64,
-    /// Commands outside the window, which are ignored (RFC 7143).
+    /// Commands outside the command window, which are ignored (RFC 7143, 4.2.2.1).
     pub ignored: u64,
 }
 

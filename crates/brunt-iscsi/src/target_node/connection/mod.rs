@@ -86,7 +86,7 @@ enum Current {
 enum Held {
     Task(u64),
     Pdu(Bhs, Vec<u8>),
-    /// The PDU was aborted in the meantime, but its number still counts.
+    /// The command was aborted in the meantime, but its number still counts.
     Nothing,
 }
 
@@ -280,7 +280,7 @@ impl TargetConnection {
         self.drain_held(cx);
     }
 
-    /// Processes a command's outcome from a logical unit.
+    /// Processes the outcome of a command from its logical unit.
     pub fn on_outcome(
         &mut self,
         outcome: CommandOutcome,
@@ -363,8 +363,8 @@ impl TargetConnection {
         cx.window.forget(self.id);
     }
 
-    /// Checks that the peer is alive. `heard`: whether data has arrived since the last call. Returns when to call it
-    /// again.
+    /// Checks that the peer is alive. `heard` says whether data has arrived since the last call. Returns when to call
+    /// this again.
     ///
     /// # Errors
     /// The peer did not answer a NOP-In in time.

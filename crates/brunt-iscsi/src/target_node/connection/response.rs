@@ -25,7 +25,7 @@ impl Residuals {
         let (read_flag, read_count) = residual(data_in_len, task.read_len);
         let (write_flag, write_count) = residual(data_out_len, task.write_len);
         let (flags, count, bidirectional_read_count) = if task.bidirectional {
-            // The bidirectional read bits are two positions higher.
+            // The bits for bidirectional reads are two positions higher.
             (write_flag | read_flag << 2, write_count, read_count)
         } else if task.write_len > 0 || (task.read_len == 0 && data_out_len > 0) {
             (write_flag, write_count, 0)

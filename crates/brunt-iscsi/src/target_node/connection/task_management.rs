@@ -108,7 +108,8 @@ impl TargetConnection {
         cx.io.send(pdu.bhs(), &[]);
     }
 
-    /// Aborts the tasks that no logical unit has: held tasks, and answered tasks that wait for the end of their data.
+    /// Aborts the tasks that are not with a logical unit: held tasks, and answered tasks that wait for the end of
+    /// their data.
     fn abort_undelivered(
         &mut self,
         lun: Option<u16>,
@@ -146,7 +147,7 @@ impl TargetConnection {
             TaskPhase::Aborting => return Some(tag),
             TaskPhase::Running => {
                 cx.io.abort(task.lun, tag);
-                // The initiator may reuse its tag at once; the old task is identified by our own tag.
+                // The initiator may reuse its tag at once, so the old task is identified by our own tag.
                 task.phase = TaskPhase::Aborting;
                 self.tasks.forget_itt(slot);
                 return Some(tag);

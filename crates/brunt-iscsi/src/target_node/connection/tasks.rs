@@ -1,6 +1,6 @@
-//! The table of a connection's commands, and how much of their data it holds. Used by the other files of `connection`.
-//! The one rule: a slot is taken, entered under its tag, and freed once; the byte totals always match the tasks that
-//! they count.
+//! The table of a connection's commands, and of how many bytes of their data it holds. Used by the other files of
+//! `connection`. The one rule: a slot is taken, entered under its tag, and freed once; the byte totals always match
+//! the tasks that they count.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -24,19 +24,19 @@ pub(super) const RECENT_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskPhase {
     Free,
-    /// Arrived before its turn.
+    /// The command arrived before its turn.
     Held,
     /// Receiving Data-Out.
     Collecting,
-    /// With the logical unit.
+    /// The command is with the logical unit.
     Running,
-    /// Aborted, but still with the logical unit.
+    /// The command was aborted, but is still with the logical unit.
     Aborting,
-    /// Answered, but unsolicited data is still expected.
+    /// The command was answered, but unsolicited data is still expected.
     Answered,
 }
 
-/// A command between its PDU and its response.
+/// A command, from its PDU to its response.
 pub(super) struct IscsiTask {
     generation: u32,
     pub phase: TaskPhase,
@@ -52,7 +52,7 @@ pub(super) struct IscsiTask {
     pub got: u32,
     pub inline: Option<u64>,
     pub buf: Option<Buf>,
-    /// Counted in [`TaskTable::buffered_bytes`], even while the buffer is lent out to be filled.
+    /// Included in [`TaskTable::buffered_bytes`], even while the buffer is lent out to be filled.
     pub buf_bytes: usize,
     pub unsolicited: Option<DataOutBurst>,
     pub bursts: VecDeque<DataOutBurst>,
@@ -63,11 +63,11 @@ pub(super) struct IscsiTask {
     pub cdb: Vec<u8>,
     pub attribute: TaskAttribute,
     pub is_waiting: bool,
-    /// Counted in [`TaskTable::reading_bytes`].
+    /// Whether its data is included in [`TaskTable::reading_bytes`].
     is_reading: bool,
 }
 
-/// A sequence of Data-Out PDUs that may arrive.
+/// A sequence of Data-Out PDUs that is allowed to arrive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataOutBurst {
     pub ttt: u32,
@@ -80,14 +80,14 @@ pub(super) struct DataOutBurst {
 pub(super) struct PendingFunction {
     pub function: u8,
     pub itt: u32,
-    /// Our tag of the task, for ABORT TASK.
+    /// Our tag for the task, for ABORT TASK.
     pub tag: Option<u64>,
     /// Completion checks, for functions that affect several tasks.
     pub pending: Vec<IsDone>,
 }
 
-/// All tasks of a connection. A task is identified within the connection by its slot, to logical units by its tag (the
-/// slot and a generation), and to the peer by its initiator task tag.
+/// All tasks of a connection. A task is identified within the connection by its slot, for logical units by its tag
+/// (the slot and a generation), and for the peer by its initiator task tag.
 #[derive(Default)]
 pub(super) struct TaskTable {
     tasks: Vec<IscsiTask>,
@@ -136,7 +136,7 @@ impl TaskTable {
         self.reading
     }
 
-    /// Takes a slot for a command. The task is running, but can't be found by its initiator task tag yet.
+    /// Takes a slot for a command. The task is in use, but can't be found by its initiator task tag yet.
     #[inline]
     pub fn take(&mut self, pdu: &ScsiCommand, ahs: &Ahs<'_>) -> usize {
         let slot = match self.free.pop() {
@@ -194,7 +194,7 @@ impl TaskTable {
         self.by_itt.get(&itt).map(|&slot| slot as usize)
     }
 
-    /// The task's tag as used with logical units.
+    /// The tag that identifies the task for logical units.
     #[inline]
     pub fn tag(&self, slot: usize) -> u64 {
         u64::from(self.tasks[slot].generation) << 32 | slot as u64
@@ -235,13 +235,13 @@ impl TaskTable {
         self.reading += task.read_len as usize;
     }
 
-    /// Whether the task may have a buffer of `len` bytes: it fits in the budget, or the task is the only one.
+    /// Whether the task may have a buffer of `len` bytes: the buffer fits in the budget, or no other task has one.
     pub fn has_room_for(&self, slot: usize, len: usize) -> bool {
         let others = self.buffered - self.tasks[slot].buf_bytes;
         others == 0 || others + len <= BUFFERED_BYTES_MAX
     }
 
-    /// Gives the task a longer buffer, copying the contents of its old one.
+    /// Gives the task a longer buffer, and copies the contents of the old one.
     pub fn replace_buf(&mut self, slot: usize, mut buf: Buf) {
         let task = &mut self.tasks[slot];
         let len = buf.len();

@@ -1,7 +1,7 @@
 //! The target side of a connection's login phase (RFC 7143, sections 6 and 12): selects the target, identifies and
-//! authenticates the initiator, and negotiates parameters. The acceptor calls it with each login request and sends the
-//! response. The one rule: nothing of a session exists before the last response; until then, a login is only this
-//! struct.
+//! authenticates the initiator, and negotiates parameters. The acceptor calls it with each login request and sends
+//! the response. The one rule: nothing of a session exists before the last response; until then, a login consists
+//! only of this struct.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub struct LoggedInConnection {
     pub session: Arc<TargetSession>,
     /// The connection's id within the session, chosen by the initiator.
     pub cid: u16,
-    /// Unique for the life of the process.
+    /// The connection's number, unique for the life of the process.
     pub connection_id: u64,
     /// Handle for messages to the connection.
     pub handle: ConnectionHandle,
@@ -64,7 +64,7 @@ pub struct JoinableSession {
     pub initiator_name: String,
     /// The ISID.
     pub isid: [u8; 6],
-    /// The target; `None`: a discovery session, which accepts no second connection.
+    /// The session's target; `None`: a discovery session, which accepts no second connection.
     pub target: Option<Arc<ServedTarget>>,
     /// The portal group that the session uses.
     pub portal_group_tag: u16,
@@ -85,7 +85,7 @@ pub struct Candidate {
     pub tsih: u16,
     /// The connection's id.
     pub cid: u16,
-    /// CmdSN of the login requests, which is also that of the first command.
+    /// CmdSN of the login requests, which is also the CmdSN of the first command.
     pub cmd_sn: u32,
     /// The target; `None`: a discovery session.
     pub target: Option<Arc<ServedTarget>>,
@@ -103,8 +103,8 @@ pub trait Sessions {
     fn discovery_users(&self) -> Vec<ChapUser>;
     /// Finds a session by TSIH.
     fn find(&self, tsih: u16) -> Option<JoinableSession>;
-    /// Admits the candidate: opens a session (ending the one that it reinstates), or adds or replaces a connection. The
-    /// error is a login status.
+    /// Admits the candidate: opens a session (ending the session that it reinstates), or adds or replaces a
+    /// connection. The error is a login status.
     fn admit(&mut self, candidate: &Candidate) -> Result<Admitted, u16>;
 }
 
@@ -192,7 +192,7 @@ impl TargetLogin {
         }
     }
 
-    /// The initiator's name if already known, for messages.
+    /// The initiator's name, if it is already known, for messages.
     pub fn initiator_name(&self) -> &str {
         &self.initiator_name
     }
@@ -479,13 +479,13 @@ impl TargetLogin {
                 self.security = Security::Passed;
                 Ok(())
             }
-            // No method was negotiated that could still have keys.
+            // The negotiated method, if any, expects no further keys.
             Security::Passed if pairs.is_empty() => Ok(()),
             Security::Passed => Err(bad),
         }
     }
 
-    /// Responds, and follows the initiator to the next stage if this one is complete.
+    /// Responds, and follows the initiator to the next stage if the current one is complete.
     fn move_on(
         &mut self,
         request: &LoginRequest,
@@ -559,7 +559,7 @@ impl TargetLogin {
         data: &[u8],
         admitted: Option<&Admitted>,
     ) -> Vec<u8> {
-        // Login requests are immediate: their CmdSN is that of the first command.
+        // Login requests are immediate, so their CmdSN is that of the first command.
         let cmd_sn = request.cmd_sn.get();
         let (exp, max) = match (admitted, &self.found) {
             (Some(admitted), _) => admitted.window,

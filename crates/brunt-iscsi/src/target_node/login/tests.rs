@@ -12,7 +12,7 @@ const NAMES: &[(&str, &str)] = &[
 
 const OTHER: &str = "iqn.2026-11.io.brunt:other";
 
-/// Two targets: t0, which requires CHAP if `chap` is set, and another one that doesn't.
+/// Two targets: t0, which requires CHAP if `chap` is set, and another that doesn't.
 fn directory(chap: bool, mutual: bool) -> Directory {
     let mut target = ServedTarget::new(NAMES[1].1, LunMap::new(Vec::new()));
     if chap {
@@ -218,7 +218,7 @@ fn invalid_logins_get_the_status_of_the_rfc() {
     check(false, 0x0c, NAMES, code::INITIATOR_ERROR);
 }
 
-/// Rules for the header.
+/// Violations of the rules for the header are refused.
 #[test]
 fn headers_that_break_the_rules_are_refused() {
     let check = |change: fn(&mut LoginRequest), status: u16| {
@@ -241,7 +241,7 @@ fn headers_that_break_the_rules_are_refused() {
     second(|r| r.isid[5] = 9, code::INITIATOR_ERROR);
     second(|r| r.initiator_task_tag = 8.into(), code::INITIATOR_ERROR);
     second(|r| r.opcode = 0x40, code::INVALID_DURING_LOGIN);
-    // A stage without a transit to it.
+    // A request in a stage without a transit to that stage.
     let mut bench = Bench::new(false, false);
     assert_eq!(bench.status(0x04, NAMES), 0);
     assert_eq!(bench.status(0x81, &[]), code::INITIATOR_ERROR);

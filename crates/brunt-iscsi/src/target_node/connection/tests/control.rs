@@ -105,7 +105,7 @@ fn send_targets_is_answered_in_pieces_as_in_the_rfc() {
     assert_eq!(ask(true, 8192, "SendTargets", "iqn.other"), "");
     assert_eq!(ask(false, 8192, "SendTargets", ""), all);
     assert_eq!(ask(false, 8192, "SendTargets", "All"), all);
-    // With a second pair, the request gets a response.
+    // With a second key=value pair, the request gets a response instead of a reject.
     assert_eq!(
         ask(false, 8192, "X-key", "1\0SendTargets="),
         format!("X-key=NotUnderstood;{all}")

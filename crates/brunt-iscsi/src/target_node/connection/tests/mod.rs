@@ -1,5 +1,5 @@
-//! Tests full-feature phase with a logical unit that keeps its blocks in a vector: the input is PDUs as sent by an
-//! initiator, and the checks are on the PDUs that it would receive.
+//! Tests full-feature phase with a logical unit that keeps its blocks in a vector: the input consists of PDUs as an
+//! initiator would send them, and the checks are on the PDUs that it would receive.
 
 use std::collections::HashMap;
 use std::time::Duration;

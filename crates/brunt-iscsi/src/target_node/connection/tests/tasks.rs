@@ -27,7 +27,7 @@ fn commands_run_in_cmd_sn_order() {
     assert_eq!(bench.connection.counters().ignored, 3);
 }
 
-/// Invalid PDUs get the Reject of RFC 7143, 11.17.1.
+/// Invalid PDUs get the Reject that RFC 7143, 11.17.1 requires.
 #[test]
 fn invalid_pdus_are_rejected_with_the_reason_of_the_rfc() {
     let check = |bhs: Bhs, reason: u8| {
@@ -55,7 +55,7 @@ fn invalid_pdus_are_rejected_with_the_reason_of_the_rfc() {
     );
 }
 
-/// Task management responds as in 11.6.1, ends the right tasks, and waits for those still at the device.
+/// Task management responds as in 11.6.1, ends the right tasks, and waits for tasks that are still at the device.
 #[test]
 fn task_management_ends_the_right_tasks_and_waits_for_the_device() {
     use code::task_management as tm;
@@ -113,7 +113,7 @@ fn task_management_ends_the_right_tasks_and_waits_for_the_device() {
     assert_eq!(sent.len(), 1, "an aborted task is not answered");
     assert_eq!(code_of(&sent), tm::FUNCTION_COMPLETE);
     assert_eq!(bench.connection.outstanding(), 0);
-    // A reset: each task ends with its own outcome, and the function ends when all connections are done.
+    // A reset: each task ends with its own outcome, and the function is answered when all connections are done.
     let command = bench.command(0x2a, WRITE, 512, 512, 0);
     bench.pdu(command, &[], true);
     bench.io.is_managed.set(false);
@@ -167,7 +167,7 @@ fn a_task_can_be_aborted_before_it_arrives() {
     assert_eq!(bench.pdu(next, &[], true).len(), 1);
 }
 
-/// A function that references its own or a later CmdSN aborts nothing and drops no command (RFC 7143, 11.6.1).
+/// A function that references its own CmdSN or a later one aborts nothing and drops no command (RFC 7143, 11.6.1).
 #[test]
 fn an_abort_of_a_later_command_drops_no_command() {
     let mut bench = Bench::new(|_| ());

@@ -14,7 +14,7 @@ fn read_data_comes_in_the_negotiated_segments_and_bursts() {
         let pdu = DataInPdu::view(bhs);
         assert_eq!(pdu.data_sn.get(), index as u32);
         assert_eq!(pdu.buffer_offset.get() as usize, data.len());
-        // 4096, 4096 | 4096, 4096 | 3616 with status: F ends each burst.
+        // 4096, 4096 | 4096, 4096 | 3616 with status: the F bit ends each burst.
         let last = index == 4;
         assert_eq!(
             pdu.flags & FLAG_FINAL != 0,
@@ -177,7 +177,7 @@ fn invalid_solicited_data_fails_the_command() {
     assert_eq!(sent[0].1.len(), BHS_BYTES);
 }
 
-/// A wrong data digest is rejected and ends the command with CHECK CONDITION.
+/// Data with a wrong digest is rejected and ends its command with CHECK CONDITION.
 #[test]
 fn a_wrong_data_digest_is_rejected_and_ends_the_command() {
     let mut bench = Bench::new(|_| ());
