@@ -5,7 +5,7 @@
 #   bridge-cost.sh [ROUNDS [BRUNT...]]      default: 6 rounds of $BRUNT (default: brunt) and the kernel's bridge;
 #                                         $BENCH sends (default: brunt-bench next to the first program)
 #
-# Prints a line for each contestant with medians over its rounds: the round trip in microseconds of a lone ping, median and
+# Prints one line per contestant with medians over its rounds: the round trip in microseconds of a lone ping, median and
 # p99 (400 pings, 5 ms apart, so that the forwarding thread has gone to sleep); frames of 60 and of 1514 bytes per second that
 # arrive when more are sent (as raw frames that no stack processes), and nanoseconds of CPU time per frame of the bridge's
 # thread (- for the kernel's, which works on the sender's account); and Gb/s of one TCP connection, with segmentation offload.
@@ -60,7 +60,7 @@ ended() {
 }
 busy() { [ "$1" = kernel ] && echo 0 || cut -d' ' -f1 "$thread/schedstat"; }
 
-# Measures a contestant; prints its figures as a line.
+# Measures a contestant; prints its figures in one line.
 measure() {
   local before after nanos figures
   for _ in $(seq 50); do A ping -c 1 -W 1 10.9.0.2 >/dev/null && break; done

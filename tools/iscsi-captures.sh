@@ -7,8 +7,8 @@
 #   iscsi-captures.sh --missing NAME       what NAME needs and this machine lacks; nothing if it can be captured
 #   iscsi-captures.sh [--small] NAME FILE  capture session NAME into FILE (pcapng); --small: a few dozen commands
 #
-# NAME is TARGET-INITIATOR: tgt, lio (the kernel's) or brunt, and libiscsi, qemu, brunt or kernel; or connections: ours, with several
-# per session; or tasks: the kernel's, with resets; or aborts: libiscsi's and the kernel's, with aborted commands.
+# NAME is TARGET-INITIATOR: tgt, lio (the kernel's) or brunt; libiscsi, qemu, brunt or kernel. Also brunt-connections (several per
+# session), brunt-tasks (the kernel's initiator, with resets) and brunt-aborts (libiscsi's and the kernel's, with aborted commands).
 # BRUNT is the program (default: target/debug/brunt). The kernel's target and initiator are those of kernel-initiator.sh.
 # Needs no root where user namespaces are allowed. Packets are as long as an MTU of 1500 allows, so that most PDUs span
 # several.
@@ -97,8 +97,8 @@ start_brunt() {
   LUN=0
 }
 
-# What initiators do. libiscsi: reads, writes, COMPARE AND WRITE, UNMAP, WRITE SAME, residuals, task management, and the
-# errors tested with each of these; a target may fail some of its tests.
+# The load of each initiator. libiscsi: tests of reads, COMPARE AND WRITE, UNMAP, WRITE SAME, residuals and task
+# management, with and without errors; a target may fail some of them.
 run_libiscsi() {
   local tests="Read10.Simple CompareAndWrite.Miscompare Unmap.ZeroBlocks WriteSame10.InvalidDataOutSize
     iSCSIResiduals.Read10Residuals iSCSIResiduals.Write10Residuals iSCSITMF.AbortTaskSimpleAsync"
@@ -109,7 +109,7 @@ run_libiscsi() {
     timeout 300 iscsi-test-cu -d -n -t "ALL.$test" "iscsi://$PORTAL/$NAME/$LUN" >"$WORK/log" 2>&1 || true
   done
 }
-# Header digests with tgt; none with the others, to which libiscsi offers both.
+# Header digests with tgt; none with the other targets, to which libiscsi offers both.
 run_qemu() {
   local digest=none; [ "$TARGET" = tgt ] && digest=crc32c
   local image="driver=iscsi,transport=tcp,portal=$PORTAL,target=$NAME,lun=$LUN,header-digest=$digest"
@@ -120,7 +120,7 @@ run_qemu() {
   [ -n "$SMALL" ] || qemu-img bench -c 2000 -d 32 -s 4096 --image-opts "$image" >"$WORK/log" 2>&1
 }
 # Two parallel connections, each a session; both kinds of digests, and only solicited data. LIO sends headers and data
-# separately; tshark 4.0 loses track of that if digests follow, so it gets none.
+# separately; tshark 4.0 loses track of that if digests follow, so LIO gets none.
 run_brunt() {
   local url="iscsi://$PORTAL/$NAME/$LUN" count=200 digests="header_digest=crc32c&data_digest=crc32c&"
   [ "$TARGET" != lio ] || digests=
@@ -191,8 +191,9 @@ GUEST
   "$TOOLS/kernel-initiator.sh" "$WORK/guest" "$(command -v sg_reset)" >"$WORK/log" 2>&1
 }
 
-# Commands that take longer than their timeout: libiscsi's test suite aborts a WRITE, the kernel a READ and a WRITE. The
-# suite gives up after 6 s without a response. The kernel, which checks every 5 s, has its own target, which is even slower.
+# Commands that take longer than their timeout: libiscsi's test suite aborts a WRITE, the kernel a READ and a WRITE.
+# The suite gives up after 6 s without a response. The kernel, which checks every 5 s, gets a target of its own, which
+# is even slower.
 run_aborts() {
   timeout 300 iscsi-test-cu -d -n -t ALL.iSCSITMF.AbortTaskSimpleAsync "iscsi://$PORTAL/$NAME/$LUN" >"$WORK/log" 2>&1 || true
   kill -KILL "${STARTED[0]}"; wait "${STARTED[0]}" || true

@@ -121,7 +121,7 @@ SAVED=$DIR/booted-$({ qemu-system-x86_64 --version; grep -m1 'model name' /proc/
 # Packs the files of FOLDER as further content of an initramfs.
 pack() { (cd "$1" && find . | cpio -o -H newc -R 0:0 --quiet); }
 
-# Boots a guest and saves it in $SAVED, unless there is one. Others that need it wait.
+# Boots a guest and saves it in $SAVED, unless there is one. Other runs that need it wait.
 save() (
   exec 8>"$DIR/lock"; flock 8
   [ ! -s "$SAVED" ] || exit 0
@@ -132,7 +132,7 @@ save() (
   (cd "$at" && exec timeout --foreground 900 qemu-system-x86_64 "${machine[@]}" -initrd initrd -netdev user,id=net \
     -monitor stdio -serial file:console -serial file:said <commands >monitor 2>&1) & id=$!
   exec 9>"$at/commands"
-  # Also ends when the folder is gone, which says that the caller was killed.
+  # Also ends when the folder is gone, which means that the caller was killed.
   until grep -qs guest-ready "$at/said"; do [ -d "$at" ] && kill -0 "$id" 2>/dev/null || break; sleep .1; done
   printf '%s\n' 'migrate "exec:cat >saved"' 'info migrate' quit >&9; exec 9>&-
   wait "$id" || :

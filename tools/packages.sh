@@ -56,7 +56,7 @@ documents() {
   find "$1" -type f -exec chmod 644 {} +
 }
 
-# The static program has a target folder of its own: its build doesn't wait for others, such as tests that call cargo.
+# The static program has a separate target folder: its build doesn't wait for others, such as tests that call cargo.
 STATIC=$TARGET/static
 
 # profile_of [--profile NAME]: sets `profile` and the folder that cargo gives it, `folder`.
@@ -85,7 +85,7 @@ build() {
   static --profile "$profile"
   dynamic=$TARGET/$folder/brunt static=$STATIC/$TRIPLE/$folder/brunt
   work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-  # Keep only function names of the debugging information, for backtraces.
+  # Of the debugging information, keep only function names, for backtraces.
   strip --strip-debug -o "$work/dynamic" "$dynamic"
   strip --strip-debug -o "$work/static" "$static"
   names_no_path "$work/dynamic" "$work/static"

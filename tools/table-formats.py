@@ -31,7 +31,7 @@ def main():
     [(middle,)] = ask("SELECT CAST(min(request_first_ns) / 2 + max(request_first_ns) / 2 AS BIGINT) FROM operations")
     middle = middle // 1_000_000 * 1_000_000
     answers = {name: ask(question.format(middle=middle)) for name, question in QUESTIONS.items()}
-    # The same with views on the parts.
+    # The same queries on views of the parts.
     ask = rows_of_parts(sys.argv[1], sys.argv[2])
     for name, question in QUESTIONS.items():
         rows = ask(question.format(middle=middle))

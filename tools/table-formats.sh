@@ -1,8 +1,8 @@
 #!/bin/bash
-# Checks that DuckDB, Spark and Sail read the Delta Lake logs written by `brunt lake manifest`: all give the same answers, which
-# are also those of `brunt sql` without the logs, and of the engines with the catalog's list of parts. Once after a first
-# version, and again after parts were added and removed, from a checkpoint: the versions before it are deleted, as by Delta's own
-# cleanup.
+# Checks that DuckDB, Spark and Sail read the Delta Lake logs written by `brunt lake manifest`: all give the same
+# answers, as do `brunt sql` without the logs and the engines with the catalog's list of parts.
+# The queries run after a first version, and again after parts were added and removed, from a checkpoint: the versions
+# before it are deleted, as by Delta's own cleanup.
 #
 #   table-formats.sh --prepare   fetch DuckDB with its extension, Spark with Delta's jars, and Sail (network; some 700 MB)
 #   table-formats.sh --ready     exit 0 when prepared

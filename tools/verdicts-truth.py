@@ -77,13 +77,13 @@ class Case:
     def drop(self):
         """The share of the requests that are missing in the window."""
         if self.stall_s:
-            # An open loop's requests are answered in the window, only later.
+            # In an open loop, the requests are still answered within the window, only later.
             return 0.0 if self.rate and self.stall_s < FOR_S else min(self.stall_s / FOR_S, 1.0)
         if self.rate is None:
             return 1 - self.usual_us / self.slow_us
         if self.servers:
             return max(0.0, 1 - 1e6 / self.slow_us / self.rate)
-        # Nothing is answered until the first slow request is.
+        # Nothing is answered until the first slow request is answered.
         return (self.slow_us - self.usual_us) / 1e6 / FOR_S
 
     def wait_s(self):
@@ -105,9 +105,9 @@ class Case:
         return overhang_s, overhang_s / (1 / self.rate - self.usual_us / 1e6)
 
     def back_s(self):
-        """When it is over, from the end of the window: the earliest and the latest time."""
+        """When the effect is over, from the end of the window: the earliest and the latest time."""
         if self.stall_s:
-            # It ends with the window or before.
+            # The effect ends with the window or earlier.
             return (0.0, 0.0)
         if self.servers:
             _, later = self.backlog()
@@ -208,7 +208,7 @@ def record(brunt, case, results, machine):
     line = {"machine": machine, "name": case.name, "drop": round(case.drop(), 6), "is_open": not case.is_judged_by_rate()}
     if case.has_effect:
         line |= {"wait_s": round(case.wait_s(), 6), "back_s": [round(at, 6) for at in case.back_s()]}
-    # Faults are counted from the first interval, intervals from the start of the workers.
+    # Times of faults count from the first interval, times of intervals from the start of the workers.
     line["runs"] = [{"fault_s": [fault[edge] + intervals[0][0] / 1e9 for edge in ("start_s", "end_s")], "intervals": intervals}
                     for fault, intervals in zip(faults, series.values(), strict=True)]
     return json.dumps(line, separators=(",", ":"))

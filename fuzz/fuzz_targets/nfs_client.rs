@@ -139,7 +139,7 @@ fn converse(disk: &mut NfsDisk, outstanding: &mut Vec<u64>, mut bytes: Vec<u8>) 
     }
 }
 
-/// A reply, which with NFSv4.1 may not be one to its request yet.
+/// Handles a reply, which with NFSv4.1 may not answer its request yet.
 fn replied(
     disk: &mut NfsDisk,
     call: u16,

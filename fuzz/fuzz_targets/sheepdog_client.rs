@@ -1,5 +1,5 @@
-//! A Sheepdog client with arbitrary server data: an inode is accepted as a disk or refused, no data is written outside
-//! a request's buffer, and every request completes exactly once, even if the connection breaks.
+//! A Sheepdog client with arbitrary server data: an inode is accepted as a disk or rejected, no data is written
+//! outside a request's buffer, and every request completes exactly once, even if the connection breaks.
 //!
 //! So that responses reach a request at all, an id whose first byte is 0xfe is replaced by an outstanding one.
 #![no_main]

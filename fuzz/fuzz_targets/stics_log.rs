@@ -1,4 +1,4 @@
-//! The blocks of a cache's log, possibly left by another process or a broken disk: each is parsed or refused, and
+//! The blocks of a cache's log, possibly left by another process or a broken disk: each is parsed or rejected, and
 //! parsed blocks are encoded to the same bytes.
 #![no_main]
 

@@ -72,7 +72,7 @@ impl World {
     }
 
     fn sent(&mut self, bhs: &Bhs) {
-        let stat_sn = NopOut::view(bhs).cmd_sn.get(); // at byte 24, as in all of them
+        let stat_sn = NopOut::view(bhs).cmd_sn.get(); // at byte 24, as in every response
         let numbered = match bhs.kind() {
             Opcode::R2t => {
                 let r2t = R2t::view(bhs);

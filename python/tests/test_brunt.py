@@ -1,4 +1,4 @@
-"""The package on what a real `brunt` writes. BRUNT names the program, TESTDATA the folder with captures."""
+"""Tests the package on what a real `brunt` writes. BRUNT is the program, TESTDATA the folder with captures."""
 
 import collections
 import html
@@ -69,7 +69,7 @@ class LakeTest(Folder):
         held = brunt.open_trace(compacted)
         before = {name: held.table(name).num_rows for name in held.tables()}
         run("lake", "compact", compacted)
-        # What was opened before stays readable, and is the same.
+        # A trace opened before stays readable and unchanged.
         self.assertEqual({name: held.table(name).num_rows for name in before}, before)
         trace = brunt.open_trace(compacted)
         self.assertTrue(all("date=" in str(part) for part in trace.parts("operations")))
@@ -110,7 +110,7 @@ class ResultsTest(Folder):
         text = "\n".join(json.dumps(line) for line in lines)
         (killed / "runs.jsonl").write_text(text)
         read = brunt.open_results(killed).summary["points"]
-        # The last line has no end.
+        # The last line has no newline.
         self.assertEqual(read[-1]["runs"], points[-1]["runs"][:-1])
         (killed / "runs.jsonl").write_text(text + "\n")
         self.assertEqual(brunt.open_results(killed).summary["points"], points)
@@ -152,7 +152,7 @@ class Page:
         return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
 
     def fact(self, name: str) -> str:
-        """What is written beside a name; empty if the name is not on the page."""
+        """The text next to a name; empty if the name is not on the page."""
         fact = re.search(f"<dt>{name}</dt><dd>(.*?)</dd>", self.text)
         return fact[1] if fact else ""
 
@@ -185,8 +185,8 @@ class AnswersTest(unittest.TestCase):
     answers: dict[str, Any]
 
     def test_one_question_has_one_answer(self) -> None:
-        # NFSv3 with retransmissions and calls without an answer, NFSv3 with READs that failed, NFSv4.0 to 4.2, and iSCSI: with
-        # commands that failed, with aborted ones, and with addresses that are unknown.
+        # NFSv3 with retransmissions and unanswered calls, NFSv3 with failed READs, NFSv4.0 to 4.2, and iSCSI with
+        # failed commands, with aborted ones, and with unknown addresses.
         captures = ("nfs3-small", "nfs3-stale", "nfs4-small", "iscsi/tgt-kernel", "iscsi/brunt-aborts", "iscsi/lio-libiscsi")
         seen = {"bytes_retransmitted": 0, "calls_aborted": 0, "errors": 0, "failed": 0, "unanswered": 0}
         for name in captures:
@@ -236,14 +236,14 @@ class AnswersTest(unittest.TestCase):
         return [row for row in self.operations if row["direction"] in directions and row["status"] == 0]
 
     def assert_shown(self, shown: str, exact: float | None) -> None:
-        """That a page shows this number: three digits of it, or a dash where there is none."""
+        """Checks that a page shows this number: three digits of it, or a dash if there is none."""
         if exact is None:
             self.assertEqual(shown, "–")
             return
         self.assertLessEqual(abs(Page.number(shown) - exact), 0.0051 * exact, shown)
 
     def kinds(self) -> None:
-        """Operations by kind, their answers and errors."""
+        """Operations by kind, their replies and errors."""
         reported = self.report["by_operation"]
         expected = {row["name"]: [row["calls"], row["replies"], row["errors"]] for row in reported}
         found = {name: [0, 0, 0] for name in expected}
@@ -283,11 +283,11 @@ class AnswersTest(unittest.TestCase):
                 self.assertEqual((sql[0][f"{way}_operations"], sql[0][f"{way}_bytes"]), (count, moved), way)
                 self.assertEqual(sql[0][f"{way}_sequential"], sequential, way)
             requests += count
-            # A block trace has what was asked for, which a replay asks for again.
+            # A block trace has the requested bytes, which a replay requests again.
             if self.info["damaged"] + self.info["repeated"] == 0:
                 asked = sum(row["asked_bytes"] for row in transfers)
                 self.assertEqual(self.info["ops"].get(way, {"bytes": 0})["bytes"], asked, way)
-        # Without the size of a block, SCSI's addresses are not known: such requests are counted as damaged.
+        # Without the block size, SCSI addresses are unknown: such requests are counted as damaged.
         found = sum(self.info["ops"].get(way, {"requests": 0})["requests"] for way in ("read", "write"))
         self.assertEqual(found - self.info["repeated"] + self.info["damaged"], requests)
 
@@ -306,7 +306,7 @@ class AnswersTest(unittest.TestCase):
             self.assertEqual({reason: sql[0][f"left_out_{reason}"] for reason in expected}, expected)
 
     def duplicates(self) -> None:
-        """The share of blocks whose contents are elsewhere, too, which the report estimates."""
+        """The share of blocks whose contents also occur elsewhere, which the report estimates."""
         expected = self.report["duplicates"]
         blocks = self.trace.table("checksums").select(["file", "offset_bytes", "write", "sum"])
         placed = blocks.group_by(["file", "offset_bytes", "sum"]).aggregate([]).num_rows
@@ -427,7 +427,8 @@ class TraceTest(Folder):
             trace.distinct("blocks")
 
     def test_many_different_things_are_within_their_bounds(self) -> None:
-        # Three minutes of files, most of which are in two of them, and one of the last in none before.
+        # Three minutes of files: half of the first minute's files are also in the second, and half of the last
+        # minute's in neither before.
         minutes = [range(60_000), range(30_000, 99_990), range(99_980, 100_000)]
         sketches = []
         for files in minutes:
@@ -454,7 +455,7 @@ class TraceTest(Folder):
             again.add(distinct.sketch())
             self.assertEqual(round(again.estimate), round(distinct.estimate))
         self.assertEqual(round(trace.distinct("files", server="t").estimate), 20)
-        with self.assertRaisesRegex(ValueError, "no HyperLogLog sketch"):
+        with self.assertRaisesRegex(ValueError, "not a HyperLogLog sketch"):
             brunt.Distinct().add(b"nonsense")
         with self.assertRaisesRegex(ValueError, "1, 2 or 3"):
             trace.distinct("files").interval(4)

@@ -11,7 +11,7 @@ const ROWS: u64 = 4_000_000;
 
 const TABLE: Table = Table {
     name: "operations",
-    doc: "Like a trace of NFS.",
+    doc: "Rows like those of an NFS trace.",
     columns: &[
         Column::int("called_ns", "Increasing."),
         Column::int("latency_ns", "Spread over three decades."),

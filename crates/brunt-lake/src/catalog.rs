@@ -15,8 +15,8 @@
 //!     part-000113.parquet        a captured part that no version has absorbed yet
 //! ```
 //!
-//! A folder without versions is a trace as captured. Otherwise, the live parts are those of the newest version plus the
-//! parts captured since then, from [`Absorbed::next`] on.
+//! A folder without versions contains a trace as captured. Otherwise, the live parts are those of the newest version
+//! plus the parts captured since then, from [`Absorbed::next`] on.
 //!
 //! The rule: a version is complete once it has its name, and never changes. Comparing two versions shows which parts
 //! the newer one added and removed.
@@ -33,7 +33,7 @@ use twox_hash::XxHash3_64;
 use crate::error::LakeError;
 use crate::place::{Grain, IdTimeline};
 
-/// Format number of the catalog files; newer ones are refused.
+/// Format number of the catalog files; newer formats are rejected.
 pub const CATALOG_FORMAT: u32 = 1;
 /// The catalog's folder; engines skip names that start with an underscore.
 pub const CATALOG_FOLDER: &str = "_catalog";
@@ -66,19 +66,19 @@ pub struct Catalog {
 /// A trace in a lake, possibly only in part so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LakeTap {
-    /// The user's name for it; empty for the trace captured into the lake's own folder.
+    /// The name that the user gave the trace; empty for the trace captured into the lake's own folder.
     pub name: String,
-    /// The trace's own name.
+    /// The unique name that the capture gave the trace.
     pub trace_name: Option<String>,
-    /// Offset added to its pipeline numbers.
+    /// Offset added to the trace's pipeline numbers.
     pub first_pipeline: u16,
-    /// Number of its pipelines.
+    /// Number of the trace's pipelines.
     pub pipelines: u16,
     /// Whether no more parts will arrive.
     pub is_complete: bool,
     /// Parts absorbed, for each table and pipeline (as numbered in the trace).
     pub absorbed: BTreeMap<String, BTreeMap<u16, Absorbed>>,
-    /// Damaged parts among those, which were skipped, as paths relative to the trace's folder.
+    /// Damaged parts among the absorbed ones, which were skipped, as paths relative to the trace's folder.
     pub left_out: Vec<String>,
 }
 
@@ -351,7 +351,7 @@ pub(crate) fn prune_copies(root: &Path, newest: u64) -> Result<(), LakeError> {
 /// entries.
 const SUM_KEY: &[u8] = b",\"checksum\":\"";
 
-/// A version's bytes are not those that were written.
+/// A version's bytes differ from those that were written.
 #[derive(Debug, thiserror::Error)]
 #[error("wrong checksum: the file was changed or damaged after it was written")]
 pub(crate) struct WrongSum;

@@ -227,7 +227,7 @@ impl Cells {
                 own.ends.extend(more.ends.iter().map(|end| base + end));
             }
             (Values::Codes(own), Values::Codes(more)) => own.codes.extend_from_slice(&more.codes),
-            // An empty column may have the other representation.
+            // An empty column may still have the other representation.
             (_, more) if more.len() == 0 => {}
             (own, Values::Codes(more)) if own.len() == 0 => {
                 *own = Values::Codes(more.clone());

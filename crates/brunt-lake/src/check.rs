@@ -35,10 +35,10 @@ use crate::snapshot::LakeSnapshot;
 /// A problem with a lake.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// In the catalog or a part.
+    /// A problem in the catalog or a part.
     #[error(transparent)]
     Lake(#[from] LakeError),
-    /// In a Delta Lake log.
+    /// A problem in a Delta Lake log.
     #[error(transparent)]
     Delta(#[from] DeltaError),
 }
@@ -91,7 +91,7 @@ pub fn check(root: &Path, layouts: &[LakeLayout]) -> Result<Checked, LakeError> 
     let catalog = snapshot.as_ref().and_then(LakeSnapshot::catalog);
     found.version = catalog.map(|catalog| catalog.version);
     for version in versions(root)? {
-        // Only older versions; the snapshot has read the newest.
+        // Check only older versions here: the snapshot has already read the newest.
         if found.version.is_some_and(|newest| version < newest) {
             match Catalog::read(&version_path(root, version)) {
                 Err(error) if !error.is_gone() => found.problems.push(error.into()),
@@ -122,7 +122,7 @@ pub fn check(root: &Path, layouts: &[LakeLayout]) -> Result<Checked, LakeError> 
                     found.parts += 1;
                     found.rows += rows;
                 }
-                // A capture deletes parts to stay within its size limit.
+                // A missing captured part isn't a problem: a capture deletes parts to stay within its size limit.
                 Err(error) if error.is_gone() && part.captured.is_some() => {}
                 Err(error) => found.problems.push(error.into()),
             }
@@ -393,7 +393,8 @@ fn refuse_forgotten(
     guard::check_parts(root, &needed)
 }
 
-/// The catalog described by the parts, numbered like the newest version among them, and the parts that others replace.
+/// The catalog described by the parts, numbered like the newest version among them, and the parts that other parts
+/// replace.
 fn rebuild(
     root: &Path,
     layouts: &[LakeLayout],

@@ -271,7 +271,7 @@ impl Compaction {
             let read = read_all(&part.path, &mut rows, &mut texts);
             match read {
                 Ok(()) => {}
-                // The capture deleted it to stay within its size limit.
+                // The capture deleted the part to stay within its size limit.
                 Err(error) if error.is_gone() => continue,
                 Err(error) if error.is_of_one_part() => {
                     let path = part.path.strip_prefix(from.source).unwrap_or(&part.path);
@@ -569,7 +569,7 @@ impl Compaction {
                 }
                 std::fs::remove_file(&path).map_err(LakeError::io(&path))?;
                 self.counts.parts_deleted += u64::from(is_complete(&path));
-                // Fails for folders that aren't empty; those must stay.
+                // Removing a folder fails unless it is empty; the others must stay.
                 for folder in path
                     .ancestors()
                     .skip(1)

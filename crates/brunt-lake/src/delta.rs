@@ -14,8 +14,8 @@
 //! The format: <https://github.com/delta-io/delta/blob/master/PROTOCOL.md>, reader version 1 and writer version 2. Time
 //! columns are declared by their twins ([`crate::integer_times`]), because the format has no nanoseconds.
 //!
-//! The rule: a version's file is linked to its name only once it is complete, and only if no other process has written
-//! that version. A log that uses unknown features is not continued, nor is one whose files were changed.
+//! The rule: a version's file is linked to its name only once it is complete, and only if no other process has
+//! written that version. A log that uses unknown features, or whose files were changed, is not continued.
 
 mod check;
 mod checkpoint;
@@ -81,7 +81,7 @@ pub enum DeltaError {
         /// The part.
         path: PathBuf,
     },
-    /// The operating system refused.
+    /// A system call on a file or folder failed.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or folder.
@@ -215,7 +215,7 @@ fn next_version(
         .into_iter()
         .map(|(path, part)| Ok((path, add(table, part)?)))
         .collect::<Result<_, DeltaError>>()?;
-    // A compaction changes no rows: if as many rows are added as removed, they are taken to be the same.
+    // A compaction changes no rows: if as many rows are added as removed, they are assumed to be the same.
     let rows = |adds: &mut dyn Iterator<Item = &Add>| adds.map(Add::rows).sum::<Option<u64>>();
     let rows_gone = rows(&mut gone.iter().map(|(_, add)| *add));
     let is_rearranged = !gone.is_empty()

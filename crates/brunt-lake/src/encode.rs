@@ -1,5 +1,5 @@
 //! Encodes a batch as the bytes of a Parquet file with a single zstd-compressed row group, each column encoded as the
-//! table describes. Pure: the writer writes the bytes to disk.
+//! table describes. Does no I/O: the writer writes the bytes to disk.
 //!
 //! The rule: every Parquet reader must understand the file: version 1 data pages, no unsigned or nested types.
 
@@ -654,7 +654,7 @@ mod tests {
         assert_eq!(field.get_physical_type(), Physical::INT64);
     }
 
-    /// A batch without rows is a complete file, too: engines find its columns.
+    /// A batch without rows also makes a complete file, in which engines find the columns.
     #[test]
     fn a_batch_without_rows_is_a_complete_file() {
         const TABLE: Table = Table {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Names the file or folder, and the remedy if it isn't obvious.
+/// Each error names the file or folder, and the remedy if it isn't obvious.
 #[derive(Debug, thiserror::Error)]
 pub enum LakeError {
     /// The file system, quota or file size limit is exhausted. Closed parts are complete; the writer still holds the
@@ -21,7 +21,7 @@ pub enum LakeError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// The operating system refused for another reason.
+    /// A system call failed for another reason.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or folder.
@@ -110,7 +110,7 @@ pub enum LakeError {
         /// The lake's folder.
         path: PathBuf,
     },
-    /// Not an intact Parquet file: it is truncated or its bytes have changed.
+    /// The file isn't an intact Parquet file: it is truncated or its bytes have changed.
     #[error("{}: damaged: {what}", path.display())]
     Damaged {
         /// The file.
@@ -120,7 +120,7 @@ pub enum LakeError {
     },
 }
 
-/// Number of other parts in the same condition.
+/// Number of other parts that are missing or truncated as well.
 struct Others(usize);
 
 impl std::fmt::Display for Others {

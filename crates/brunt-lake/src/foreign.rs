@@ -521,7 +521,7 @@ mod tests {
         );
     }
 
-    /// Two columns of the same name are refused: reading by name would return one column's values for both.
+    /// Two columns of the same name are rejected: reading by name would return one column's values for both.
     #[test]
     fn columns_of_one_name_are_refused() {
         let schema = "message answer { required int64 a; required int64 a; }";

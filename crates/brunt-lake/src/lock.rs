@@ -132,7 +132,7 @@ impl WriterState {
 mod tests {
     use super::*;
 
-    /// A duplicate of the open file, such as a child process has before it executes its program, doesn't hold the lock.
+    /// A duplicate of the file descriptor, such as a forked child has until it calls exec, doesn't hold the lock.
     #[test]
     fn a_lock_ends_with_its_holder() {
         let folder = tempfile::tempdir().unwrap();

@@ -48,7 +48,7 @@ const BLOOM_FALSE_SHARE: f64 = 0.01;
 pub(crate) struct PartWriter {
     open: PathBuf,
     file: File,
-    /// Writes to the same file.
+    /// Writes to `file`.
     writer: SerializedFileWriter<BufWriter<File>>,
     rows: u64,
 }

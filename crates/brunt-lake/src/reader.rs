@@ -726,7 +726,7 @@ mod tests {
         // Undetected flips are in words that don't affect values: the file's magic number and the checksum marker.
         assert!(
             unnoticed <= 16,
-            "{unnoticed} of {} were taken for good",
+            "{unnoticed} of {} flips went undetected",
             2 * whole.len()
         );
     }

@@ -4,8 +4,8 @@
 //! The version's parts stay on disk while the snapshot is held: it holds a shared lock on the version's file, or on the
 //! folder if there is no version yet, and a compaction deletes nothing that a held version contains.
 //!
-//! The rule: read the version first, then list the parts captured since then. In the other order, a part that is
-//! compacted in between would be in neither.
+//! The rule: read the version first, then list the parts captured since then. In the reverse order, a part that is
+//! compacted in between would be missing from both.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -77,7 +77,7 @@ impl LakeSnapshot {
         }
     }
 
-    /// Like [`LakeSnapshot::open`], but refuses a lake that isn't intact: its catalog or newest version is missing, or
+    /// Like [`LakeSnapshot::open`], but fails if the lake isn't intact: its catalog or newest version is missing, or
     /// a listed part is missing or truncated. Reading such a lake could return rows twice or omit them.
     ///
     /// # Errors

@@ -17,8 +17,8 @@ use crate::reader::OPEN_SUFFIX;
 
 /// Rows per group: the unit in which engines read or skip data and in which rows are sorted in memory.
 const GROUP_ROWS: usize = 1 << 17;
-/// A group ends at the next pipeline's rows unless it would be smaller than this: that keeps its ids close together, so
-/// that engines can skip it when looking for others.
+/// A group ends at the next pipeline's rows unless it would be smaller than this: that keeps its ids close together,
+/// so that engines looking for other ids can skip it.
 const GROUP_ROWS_MIN: usize = GROUP_ROWS / 8;
 /// Maximum number of open parts, each with a group in memory.
 const OPEN_MAX: usize = 6;
@@ -322,7 +322,7 @@ mod tests {
             .collect()
     }
 
-    /// A row without a time is next to its neighbours, and never in 1970.
+    /// A row without a time is placed with its neighbours, never in 1970.
     #[test]
     fn rows_without_a_time_are_not_given_one() {
         let (one, two) = (

@@ -1,5 +1,6 @@
-//! Checksums of a part, so that changed bytes are reported as damage instead of being read as different values. Parquet
-//! has optional page checksums, which the library doesn't write, and none for page headers and the footer.
+//! Checksums of a part, so that changed bytes are reported as damage instead of being read as different values.
+//! Parquet has optional page checksums, which the library doesn't write, but no checksums for page headers and the
+//! footer.
 //!
 //! The checksums are stored between the last column with its indexes and the footer, where readers ignore them:
 //!

@@ -217,7 +217,7 @@ impl TableWriter {
         &mut self.rows
     }
 
-    /// Writes whatever is due at `now`; cheap if nothing is.
+    /// Writes what is due at `now`; cheap if nothing is due.
     ///
     /// # Errors
     /// The disk failed. The rows are kept, and the next call retries.

@@ -1,9 +1,9 @@
 //! Finds the file or folder that a URL names: asks the port mapper, mounts the export, looks the path up, creates the
 //! file if requested, and reads its properties. Blocking, with one deadline for all of it.
 //!
-//! A URL doesn't say which part of its path is the export. The longest path that the server mounts is: usually the
-//! file's directory, otherwise a folder above it. NFSv4.1 needs neither port mapper nor MOUNT: all exports are in one
-//! tree, whose root is known.
+//! A URL doesn't say which part of its path is the export. The export is the longest path that the server mounts:
+//! usually the file's directory, otherwise a folder above it. NFSv4.1 needs neither port mapper nor MOUNT: all
+//! exports are in one tree, whose root is known.
 //!
 //! The one rule: an existing file is never truncated.
 
@@ -78,7 +78,7 @@ pub struct NfsLookup {
     pub identity: (u64, u64),
     /// The path that was mounted; empty with NFSv4.1.
     pub export: String,
-    /// What the server prefers in one READ and one WRITE.
+    /// The server's preferred sizes of one READ and one WRITE.
     pub preferred: (u32, u32),
 }
 
@@ -92,7 +92,7 @@ impl NfsLookup {
     }
 }
 
-/// A random start for xids, so that those of two processes differ.
+/// A random start for xids, so that two processes use different ones.
 pub fn random_xid() -> Xid {
     Xid(random_number() as u32)
 }
@@ -144,7 +144,7 @@ pub fn connect(
     })
 }
 
-/// The same in a single attempt, for callers with their own retry rule.
+/// Another connection to a file that was found, in a single attempt, for callers with their own retry rule.
 ///
 /// # Errors
 /// See [`NfsConnectError`].
@@ -320,10 +320,10 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Mounts the longest path above the file, or of the folder, that the server mounts. Returns it, its handle, and how many components
-    /// of the path it has.
+    /// Mounts the longest path that the server mounts: a folder above the file, or the folder itself or one above it.
+    /// Returns that path, its handle, and its number of components.
     ///
-    /// NFSv4.1 has a single tree: its root, which an empty handle represents.
+    /// NFSv4.1 has a single tree; the result is its root, which an empty handle represents.
     fn mount(&self) -> Result<(String, Vec<u8>, usize), NfsConnectError> {
         if self.config.version == NfsVersion::V41 {
             return Ok((String::new(), Vec::new(), 0));

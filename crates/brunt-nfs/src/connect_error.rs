@@ -20,7 +20,7 @@ use crate::url::NfsVersion;
 /// Why connecting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NfsConnectError {
-    /// The host's name has no address.
+    /// The host name has no address.
     #[error("{0}: cannot resolve the host: {1}")]
     Resolve(String, io::Error),
     /// The port is closed or unreachable.
@@ -29,7 +29,7 @@ pub enum NfsConnectError {
     /// The connection broke, or timed out.
     #[error("{0}: the connection failed during {1}: {2}")]
     Io(String, &'static str, io::Error),
-    /// RPC refused a call.
+    /// RPC rejected a call.
     #[error("{0}: {1}: the server returned {name}", name = reply_status_name(*.2))]
     Refused(String, &'static str, ReplyStatus),
     /// The server doesn't speak this version of NFS.
@@ -45,7 +45,7 @@ pub enum NfsConnectError {
     /// The port mapper doesn't know a program.
     #[error("{0}: its port mapper has no {1} over TCP; give the port: {2}=")]
     NotRegistered(String, &'static str, &'static str),
-    /// The MOUNT service refused.
+    /// The MOUNT service returned an error.
     #[error("{server}: MNT {path}: the server returned {}", mount_status(*.status))]
     Mount {
         /// The server.
@@ -55,7 +55,7 @@ pub enum NfsConnectError {
         /// The `mountstat3`.
         status: u32,
     },
-    /// The NFS server refused.
+    /// The NFS server returned an error.
     #[error("{server}: {operation} {path}: the server returned {}", .version.status_text(*.status), operation = .procedure.name())]
     Status {
         /// The server.
@@ -64,12 +64,12 @@ pub enum NfsConnectError {
         version: NfsVersion,
         /// The procedure.
         procedure: Procedure,
-        /// The procedure that was called.
+        /// The path that the call was about.
         path: String,
         /// The status.
         status: Status,
     },
-    /// The server gave no session of NFSv4.1.
+    /// The server granted no NFSv4.1 session.
     #[error("{server}: {operation}: the server returned {}", session_status(*.status))]
     Session {
         /// The server.
@@ -79,7 +79,7 @@ pub enum NfsConnectError {
         /// The status.
         status: v4::Status,
     },
-    /// A refusal that the client's port may have caused.
+    /// An error that the client's port may have caused.
     #[error("{0}; if it requires ports below 1024, add reserved_port=yes")]
     Port(Box<NfsConnectError>),
     /// The file is not usable.
@@ -103,7 +103,7 @@ pub enum NfsConnectError {
     },
 }
 
-/// The version that a server may speak which doesn't speak this one, as an option.
+/// The other version, as an option value, for servers that don't speak this one.
 fn other(version: NfsVersion) -> &'static str {
     match version {
         NfsVersion::V3 => "4.1",
@@ -139,15 +139,15 @@ impl ReconnectError for NfsConnectError {
             NfsConnectError::AttemptsFailed { last, .. } | NfsConnectError::Port(last) => {
                 last.is_transient()
             }
-            // A server that is starting first has no ports, then no exports.
+            // A server that is starting has no ports at first, then no exports.
             _ => true,
         }
     }
 }
 
 impl NfsConnectError {
-    /// Adds advice if the server may have refused a port above 1023: ganesha returns AUTH_TOOWEAK, Linux MNT3ERR_ACCES
-    /// and, for a path of NFSv4, NFS4ERR_PERM.
+    /// Adds advice if the server may have refused a port above 1023: ganesha returns AUTH_TOOWEAK, Linux
+    /// MNT3ERR_ACCES and, for an NFSv4 path, NFS4ERR_PERM.
     pub(crate) fn with_advice(self, reserved_port: bool) -> NfsConnectError {
         let may_be_the_port = match &self {
             NfsConnectError::Refused(_, _, status) => *status == ReplyStatus::AuthError(5),

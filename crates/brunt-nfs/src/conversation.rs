@@ -1,7 +1,7 @@
 //! One call at a time to one program of a server. Blocking, with one deadline for all of it; used when a device is
 //! opened and, on a separate thread, to restore a lost connection.
 //!
-//! The one rule: after a call, nothing is unread in the socket, so the connection can be handed on.
+//! The one rule: after a call, nothing is unread in the socket, so the connection can be passed on.
 
 use std::io::{self, Read, Write};
 use std::thread::sleep;
@@ -36,13 +36,13 @@ const SESSIONS_MAX: u32 = 2;
 /// Size of one read: replies are short.
 const READ_BYTES: usize = 16 << 10;
 
-/// What became of the attempt to reclaim a file or a lock.
+/// The result of reclaiming a file or a lock.
 enum Reclaimed<T> {
     /// The client has it again.
     Done(T),
-    /// The server refused this one.
+    /// The server refused this file or lock.
     Refused,
-    /// It allows no reclaims: it did not restart, or its grace period is over.
+    /// The server allows no reclaims: it did not restart, or its grace period is over.
     Never,
 }
 
@@ -73,7 +73,7 @@ pub struct NfsCallee<'a> {
 /// A blocking connection with a deadline.
 #[derive(Debug)]
 pub struct NfsConversation {
-    /// Until it is handed on.
+    /// Until it is passed on.
     socket: Option<Socket>,
     /// The server with its port, for messages.
     server: String,
@@ -84,7 +84,7 @@ pub struct NfsConversation {
     reply: Vec<u8>,
     /// With NFSv4.1, the client and its session.
     seat: Option<NfsSeat>,
-    /// The last call was not answered as it should be.
+    /// The last call failed, or got an invalid reply.
     is_lost: bool,
     list: AttributeList,
     scratch: NfsScratch,
@@ -151,7 +151,7 @@ impl NfsConversation {
     /// The socket cannot be set up.
     ///
     /// # Panics
-    /// Never: a socket is handed on once.
+    /// Never: a socket is passed on once.
     pub fn into_socket(mut self) -> Result<(Socket, Option<NfsSeat>), NfsConnectError> {
         let socket = self.socket.take().expect("a socket is handed on once");
         let seat = self.seat.take();
@@ -168,10 +168,10 @@ impl NfsConversation {
         self.socket.as_ref().expect("it is not handed on yet")
     }
 
-    /// Uses NFSv4.1 from now on, as this client. It gets a session unless it has one.
+    /// Uses NFSv4.1 from now on, as this client. The client gets a session unless it has one.
     ///
     /// # Errors
-    /// The server grants none.
+    /// The server grants no session.
     pub fn sit_down(&mut self, mut seat: NfsSeat) -> Result<(), NfsConnectError> {
         let done = match seat.grant() {
             Some(_) => Ok(()),
@@ -238,11 +238,11 @@ impl NfsConversation {
         }
     }
 
-    /// Calls a procedure of NFSv3, or sends the equivalent NFSv4.1 compound. A server that asks to wait
-    /// (NFS3ERR_JUKEBOX; NFS4ERR_DELAY, NFS4ERR_GRACE) gets the call again until the deadline.
+    /// Makes an NFSv3 call, or sends the equivalent NFSv4.1 compound. Repeats it until the deadline if the server
+    /// asks to wait (NFS3ERR_JUKEBOX; NFS4ERR_DELAY, NFS4ERR_GRACE).
     ///
     /// # Errors
-    /// As [`NfsConversation::call`]; any status of the server is a result.
+    /// As for [`NfsConversation::call`]; any status from the server is a result.
     pub fn nfs(&mut self, args: &Args<'_>) -> Result<Results<'_>, NfsConnectError> {
         if let Some(seat) = self.seat.take() {
             return self.compound(args, seat);
@@ -378,12 +378,12 @@ impl NfsConversation {
         self.set_up(Op::ReclaimComplete, &call, |body| seat.on_begin(body))
     }
 
-    /// Opens the files again that were open before the server restarted, with their locks, as long as it allows that. What
-    /// it refuses is opened by the next call that needs it; locks that it refuses are lost.
+    /// Reclaims the files that were open before the server restarted, and their locks, as long as the server allows
+    /// that. Files that it refuses are opened by the next call that needs them; locks that it refuses are lost.
     fn reclaim(&mut self, seat: &mut NfsSeat) -> Result<(), NfsConnectError> {
         let mut reclaimed = Vec::new();
         for mut file in seat.take_opens() {
-            // As its owner.
+            // Call as the file's owner.
             let credentials = file.credentials.clone();
             let usual = credentials.map(|own| std::mem::replace(&mut self.credentials, own));
             let answer = self.reclaim_file(seat, &mut file);
@@ -433,7 +433,8 @@ impl NfsConversation {
         Ok(Reclaimed::Done(()))
     }
 
-    /// Makes a call that reclaims something until the server no longer asks to wait; `read` finds what it returned.
+    /// Makes a call that reclaims something, and repeats it while the server asks to wait; `read` extracts the
+    /// result.
     fn reclaim_one<T>(
         &mut self,
         seat: &mut NfsSeat,
@@ -466,7 +467,7 @@ impl NfsConversation {
         Ok(Reclaimed::Never)
     }
 
-    /// Makes a call without a slot, or the first one with one, until the server no longer asks to wait.
+    /// Makes a call without a slot, or the first call with one, and repeats it while the server asks to wait.
     fn set_up<T>(
         &mut self,
         op: Op,
@@ -555,7 +556,7 @@ impl NfsConversation {
 }
 
 impl Drop for NfsConversation {
-    /// Gives the session back, unless the connection was handed on with it.
+    /// Ends the session, unless the connection was passed on with it.
     fn drop(&mut self) {
         if let (Some(socket), Some(grant)) = (&self.socket, self.grant()) {
             let farewell = NfsFarewell::new(grant, self.xid, &self.credentials);
@@ -568,8 +569,8 @@ impl Drop for NfsConversation {
     }
 }
 
-/// Sends a connection's last messages, and waits this long for their answers: the server frees everything at once, not
-/// after its lease.
+/// Sends a connection's last messages and waits at most this long for the answers, so that the server frees
+/// everything at once rather than when the lease expires.
 pub(crate) fn say_goodbye(socket: &Socket, mut farewell: NfsFarewell, limit: Duration) {
     let (deadline, mut socket) = (Instant::now() + limit, socket);
     let (mut bytes, mut have) = ([0; READ_BYTES], 0);
@@ -584,7 +585,7 @@ pub(crate) fn say_goodbye(socket: &Socket, mut farewell: NfsFarewell, limit: Dur
                 Ok(0) => return,
                 Ok(count) => have += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // The next messages are sent nevertheless.
+                // Send the next messages anyway.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => return,
             }

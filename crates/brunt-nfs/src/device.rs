@@ -23,8 +23,8 @@ use crate::url::{NfsConfig, NfsVersion, OPTIONS};
 /// The entry in the table of backends.
 pub const NFS: BackendEntry = BackendEntry {
     name: "nfs",
-    help: "a file on an NFS server, over NFSv3 and TCP, without a kernel mount; ending in '/', a \
-        directory for nfs loads",
+    help: "a file on an NFS server, over NFSv3 or NFSv4.1 and TCP, without a kernel mount; with a '/' \
+     at the end, a directory for nfs loads",
     example: "nfs://127.0.0.1/export/disk.img?create=yes&size=1GiB",
     options: OPTIONS,
     open: |place, options| open_entry(place, options),
@@ -58,7 +58,7 @@ pub struct NfsBackend {
     found: NfsLookup,
     size_bytes: u64,
     stability: Arc<NfsStability>,
-    /// That connection, for the first device.
+    /// The connection from opening, for the first device.
     spare: Mutex<Option<NfsConnection>>,
 }
 
@@ -205,7 +205,7 @@ impl Backend for NfsBackend {
                 "nfs://{}/{file_system:x}:{file:x}",
                 self.config.host
             )),
-            // A server may have several names and addresses.
+            // A server may have several names and addresses, so other URLs may name the same file.
             StorageId::Alike(format!(
                 "NFS file {file:x} of file system {file_system:x}, {size_bytes} bytes"
             )),

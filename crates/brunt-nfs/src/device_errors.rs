@@ -15,10 +15,10 @@ use crate::rpc::reply_status_name;
 use crate::url::NfsVersion;
 use crate::v41::NfsLockOp;
 
-/// In NFSv4.1: the server restarted, and clients may only reclaim what they had.
+/// NFSv4.1: the server restarted, and clients may only reclaim what they had.
 const GRACE: Status = Status(v4::Status::GRACE.0);
 
-/// NFS's error text: what failed, and how.
+/// The text of an NFS error: what failed, and how.
 pub static NFS_WORDS: Language = Language {
     name: "NFS",
     write,
@@ -28,11 +28,11 @@ pub static NFS_WORDS: Language = Language {
 /// Why a call of a device's request failed, although the server answered it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfsRefusal {
-    /// A status of NFSv3.
+    /// An NFSv3 status.
     Status(Procedure, Status),
     /// A status of NFSv4.1 for the compound that replaces the procedure.
     Status41(Procedure, Status),
-    /// A status of an operation on locks of NFSv4.1.
+    /// A status of an NFSv4.1 lock operation.
     Lock(NfsLockOp, Status),
     /// RPC didn't execute the call.
     Rpc(Procedure, ReplyStatus),
@@ -74,7 +74,7 @@ impl fmt::Display for NfsRefusal {
             ),
             NfsRefusal::EndOfFile => write!(
                 f,
-                "READ: unexpected end of file; it was truncated after it was opened"
+                "READ: unexpected end of file; the file was truncated after it was opened"
             ),
             NfsRefusal::Short(procedure) => {
                 write!(f, "{}: less data than requested", procedure.name())
@@ -127,7 +127,7 @@ impl NfsRefusal {
             NfsRefusal::Rpc(_, ReplyStatus::AuthError(_)) => RefusalKind::Protected,
             NfsRefusal::Rpc(_, ReplyStatus::SystemErr) => RefusalKind::HardwareError,
             NfsRefusal::Rpc(..) => RefusalKind::BadRequest,
-            // Not a kind that is retried, which would hide it: a second COMMIT would succeed.
+            // Not a retryable kind: a second COMMIT would succeed and hide the loss.
             NfsRefusal::LostWrites | NfsRefusal::EndOfFile | NfsRefusal::Short(_) => {
                 RefusalKind::Other
             }

@@ -43,7 +43,7 @@ impl NfsFolder {
             config.version.name(),
             found.export_text()
         );
-        // It has no block capacity.
+        // A folder has no block capacity.
         let info = DeviceInfo {
             name: config.name(),
             block_bytes: 512,

@@ -1,15 +1,15 @@
-//! A client of NFSv3 (RFC 1813) and NFSv4.1 (RFC 8881) without a kernel mount, a file on an NFS server as a `brunt_block::Device`, and a null
-//! server.
+//! A client of NFSv3 (RFC 1813) and NFSv4.1 (RFC 8881) without a kernel mount, a file on an NFS server as a
+//! `brunt_block::Device`, and a null server.
 //!
 //! - [`url`]: device URLs and their options;
 //! - [`rpc`]: calls and replies of ONC RPC (RFC 5531), and violations by servers;
 //! - [`record`]: records in fragments;
 //! - [`conversation`]: one call at a time, blocking, with a deadline; [`connect`] finds an export's file with it;
-//! - [`v41`]: NFSv3's calls as compounds of NFSv4.1, and their sessions;
+//! - [`v41`]: NFSv3 calls as NFSv4.1 compounds, and their sessions;
 //! - [`calls`]: many outstanding calls of one connection, without I/O;
 //! - [`disk`]: block requests as READ, WRITE and COMMIT calls, without I/O;
 //! - [`operations`]: arbitrary calls on the files of an export as requests, without I/O;
-//! - [`device`] and [`folder`]: the backends; `protocol`, how bytes get from a connection to a session and back;
+//! - [`device`] and [`folder`]: the backends; `protocol` moves bytes between a connection and a session;
 //! - [`device_errors`]: maps a server's errors to a device's;
 //! - [`server`]: a server without data, to measure clients.
 //!

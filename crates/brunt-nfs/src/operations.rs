@@ -44,9 +44,9 @@ pub struct NfsAsk {
 /// Room for the names in a call.
 #[derive(Debug, Default)]
 pub struct NfsNames {
-    /// The name, or that before a RENAME.
+    /// The name, or the old name in a RENAME.
     pub name: Vec<u8>,
-    /// The name after a RENAME.
+    /// The new name in a RENAME.
     pub new_name: Vec<u8>,
 }
 
@@ -63,21 +63,21 @@ pub struct NfsAnswer<'a> {
 
 /// Decides which call a request is.
 pub trait NfsPlan: Debug {
-    /// The call of a request, with names in `names`. Data of a WRITE comes from the request's buffer.
+    /// The call of a request, with names in `names`. The data of a WRITE comes from the request's buffer.
     fn call<'a>(&'a self, ask: NfsAsk, names: &'a mut NfsNames) -> Args<'a>;
 
-    /// The operation on locks that a request is instead of a call; only with NFSv4.1.
+    /// The lock operation that a request makes instead of a call; only with NFSv4.1.
     fn lock(&self, _ask: NfsAsk) -> Option<NfsLock<'_>> {
         None
     }
 
-    /// The body of the AUTH_SYS credential of a request; `None` for that of the URL.
+    /// The body of the AUTH_SYS credential of a request; `None`: the URL's.
     fn credentials(&self, _ask: NfsAsk) -> Option<&[u8]> {
         None
     }
 
-    /// The server has executed a call. If this returns true, the request succeeds regardless of the answer; otherwise
-    /// only if the status is NFS3_OK and all data was moved.
+    /// Called when the server has executed a call. If this returns true, the request succeeds regardless of the
+    /// answer; otherwise only if the status is NFS3_OK and all data was moved.
     fn answered(&self, _ask: NfsAsk, _answer: &NfsAnswer<'_>) -> bool {
         false
     }
@@ -244,7 +244,7 @@ impl<P: NfsPlan> NfsOperations<P> {
                 }
                 self.moved(call, count, body);
             }
-            // These transfer no data and requested none.
+            // Other calls transfer no data and requested none.
             _ => self.moved(call, 0, body),
         }
         Ok(())
@@ -471,7 +471,7 @@ impl<P: NfsPlan> RemoteSession for NfsOperations<P> {
         RemoteEvents {
             replays: self.calls.replays() + self.calls.delays(),
             timeouts: self.calls.timeouts(),
-            // Failed requests are counted by cause; of these, this is only the last.
+            // Failed requests are counted by cause; this is the text of the last one.
             words: self.refusal.map(|refusal| refusal.to_string()),
         }
     }

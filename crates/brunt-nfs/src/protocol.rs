@@ -1,4 +1,4 @@
-//! How bytes get from a connection to a session and back. Driven by the shared link of `brunt-block`.
+//! Moves bytes between a connection and a session. Driven by the shared link of `brunt-block`.
 //!
 //! The one rule: no protocol rules here.
 
@@ -23,21 +23,21 @@ use brunt_wire::rpc::MARK_BYTES;
 /// Receive buffer for unplaced bytes: twice a queue of 32 replies of 4 KiB with headers.
 const RX_BYTES: usize = 256 << 10;
 
-/// A session whose requests are calls: the task of a request has the index of its call.
+/// A session that turns requests into NFS calls; a request's task and its call have the same index.
 pub(crate) trait NfsSession: RemoteSession {
     /// The connection's calls.
     fn calls(&mut self) -> &mut NfsCalls;
 
-    /// Where the data of a READ belongs: the first byte in the buffer of its task.
+    /// Offset of a READ's data in the buffer of its task.
     fn place_of(&self, read: &NfsReadData) -> usize;
 
-    /// A READ whose data is already in place.
+    /// Handles the reply to a READ whose data is already in place.
     ///
     /// # Errors
     /// The reply violates a protocol.
     fn on_read(&mut self, read: &NfsReadData, now: Nanos) -> Result<(), NfsViolation>;
 
-    /// A complete record, without its mark.
+    /// Handles a complete record, without its mark.
     ///
     /// # Errors
     /// The reply violates a protocol.
@@ -109,7 +109,7 @@ impl<S: NfsSession> RemoteProtocol for NfsProtocol<S> {
         self.config.name()
     }
 
-    /// Describes a change that makes the file a different one, to which writing would be a mistake.
+    /// Describes a change that shows that this is a different file, which must not be written to.
     fn changed(&self, connection: &NfsConnection) -> Option<String> {
         let (old, new) = (self.size_bytes, connection.size_bytes);
         (new != old)

@@ -59,7 +59,7 @@ pub enum NfsViolation {
     Short {
         /// The procedure.
         operation: &'static str,
-        /// How many bytes the results have at least.
+        /// Minimum length of the results, in bytes.
         needed: usize,
     },
     /// Results that violate RFC 1813.
@@ -75,7 +75,7 @@ pub enum NfsViolation {
     Excess {
         /// The procedure.
         operation: &'static str,
-        /// How many bytes too many.
+        /// Number of excess bytes.
         bytes: usize,
     },
     /// More or less data than the reply announces or the call allows.

@@ -34,7 +34,7 @@ pub enum NfsVersion {
 }
 
 impl NfsVersion {
-    /// The version of connections that have a session, or none.
+    /// The version of a connection, by whether it has a session.
     pub fn with_session(session: bool) -> NfsVersion {
         match session {
             false => NfsVersion::V3,
@@ -82,8 +82,7 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ),
     (
         "port",
-        "NFS port, as an alternative to the one after the host; default: from the port mapper, with \
-         version=4.1 2049",
+        "NFS port, as an alternative to host:port; default: from the port mapper, or 2049 with version=4.1",
     ),
     ("version", "NFS version: 3 (default) or 4.1"),
     (

@@ -3,13 +3,14 @@
 use std::fs;
 use std::io;
 
-/// `perf_event_open` is refused, for reasons that a user can change or has to accept.
+/// `perf_event_open` fails, for a reason that a user can remove or has to accept.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
     /// EACCES or EPERM.
     #[error(
-        "samples of functions are not permitted{}: run Brunt as root or with CAP_PERFMON, or set \
-         kernel.perf_event_paranoid to -1; in a container, its seccomp profile must allow perf_event_open as well",
+        "sampling functions is not permitted{}: run Brunt as root or with CAP_PERFMON, or set \
+         kernel.perf_event_paranoid to -1; in a container, its seccomp profile must allow perf_event_open as \
+         well",
         .paranoid.map_or(String::new(), |level| format!(" (kernel.perf_event_paranoid is {level})"))
     )]
     NotPermitted {
@@ -27,7 +28,7 @@ pub enum ProfileError {
     /// Expected where perf events are restricted: CPU times are still available.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// The kernel refused for another reason.
+    /// `perf_event_open` fails for another reason.
     #[error("cannot sample functions on processor {cpu}: {source}")]
     Event {
         /// The processor.
@@ -66,7 +67,7 @@ impl ProfileError {
 mod tests {
     use super::*;
 
-    /// Only refusals that are expected on restricted machines are not errors.
+    /// Errors that are expected on restricted machines are distinguished from all others.
     #[test]
     fn expected_refusals_are_distinguished() {
         let of = |number| ProfileError::of_event(0, io::Error::from_raw_os_error(number));

@@ -1,6 +1,6 @@
-//! Where the CPU goes during a run: samples of running functions on all processors, and the CPU time of the machine and
-//! of the experiment's processes. A hook of the study starts a [`Profiler`] with each run and asks the [`Recording`]
-//! for the profile of each phase afterwards, once phases are known.
+//! Where CPU time goes during a run: samples of running functions on all processors, and the CPU time of the machine
+//! and of the experiment's processes. A hook of the study starts a [`Profiler`] with each run and asks the
+//! [`Recording`] for the profile of each phase afterwards, once phases are known.
 //!
 //! The rule: profiling never invalidates a run. Where the kernel forbids samples, the profile says why and has CPU
 //! times only; samples that were lost or dropped are counted.

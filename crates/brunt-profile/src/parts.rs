@@ -1,4 +1,4 @@
-//! The part of the storage path that a function belongs to, by the beginning of its name: data, one line for each
+//! The part of the storage path that a function belongs to, by the beginning of its name: data, one line per
 //! beginning. To assign more functions, add lines.
 //!
 //! The rule: the first line that matches decides, so no line may begin with an earlier one; a test checks this.
@@ -6,7 +6,8 @@
 use brunt_result::profile::CpuPart;
 use brunt_result::profile::CpuPart::{Checksums, Copying, Network, Other, Scsi, Storage, Waiting};
 
-/// Beginnings of names. Those of `Other` end the search at the function that an interrupt has interrupted.
+/// Beginnings of names. Beginnings of `Other` end the search at the entry of an interrupt, so that its time doesn't
+/// count for the function that it interrupted.
 #[rustfmt::skip]
 const PARTS: &[(&str, CpuPart)] = &[
     ("__arch_copy_", Copying),
@@ -200,8 +201,9 @@ const PARTS: &[(&str, CpuPart)] = &[
     ("sysvec_", Other),
 ];
 
-/// The part of a stack of named functions, innermost first, all of them of the kernel or all of a program. The
-/// innermost function in the table decides, so that functions called by TCP (a lock, an allocation) count for TCP.
+/// The part that a stack of function names belongs to, innermost first, all of them in the kernel or all in a
+/// program. The innermost function in the table decides, so that functions called by TCP (a lock, an allocation)
+/// count for TCP.
 pub fn part_of<'a>(functions: impl IntoIterator<Item = &'a str>) -> CpuPart {
     let known = functions.into_iter().find_map(|name| {
         let name = bare(name);
@@ -211,7 +213,7 @@ pub fn part_of<'a>(functions: impl IntoIterator<Item = &'a str>) -> CpuPart {
     known.unwrap_or(Other)
 }
 
-/// The name of the type of a method: `<&mut a::B as c::D>::e` begins with `a::B`.
+/// The type name of a method: `<&mut a::B as c::D>::e` begins with `a::B`.
 fn bare(name: &str) -> &str {
     let name = name.trim_start_matches(['<', '&', '*', '(', '[']);
     let name = name.strip_prefix("mut ").unwrap_or(name);

@@ -1,8 +1,8 @@
 //! Processes that samples belong to: which program, and where its code is mapped. Identified by process id and start
 //! time, because ids are reused.
 //!
-//! The rule: a process's mappings are read at its first sample and at the end. Files of a process that has ended by then
-//! are used only if they are still the same.
+//! The rule: a process's mappings are read at its first sample and at the end. Files of a process that has ended by
+//! then are used only if they are still the same.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -112,7 +112,7 @@ impl SampledProcess {
 pub struct SampledProcesses {
     known: Vec<SampledProcess>,
     latest: HashMap<u32, u32>,
-    /// Those compared with `/proc` for the current batch of samples.
+    /// Ids already compared with `/proc` for the current batch of samples.
     checked: HashSet<u32>,
 }
 
@@ -132,7 +132,7 @@ impl SampledProcesses {
                 return index;
             }
             match ProcessStat::read(pid) {
-                // A batch may end after the process.
+                // The process may have ended before its batch is read.
                 None => return index,
                 Some(now) if Some(now.start_ticks) == before => return index,
                 Some(_) => {}
@@ -150,7 +150,7 @@ impl SampledProcesses {
         index
     }
 
-    /// Reads the mappings of running processes again, because libraries are loaded later, too, and finds their files.
+    /// Reads the mappings of running processes again, because some libraries are loaded later, and finds their files.
     pub fn finish(mut self) -> Vec<SampledProcess> {
         for process in &mut self.known {
             let is_running = process.is_running();

@@ -40,7 +40,7 @@ pub struct Profiler {
 /// Why functions can't be sampled here; `None` if they can.
 ///
 /// # Errors
-/// The kernel refuses for an unexpected reason.
+/// Sampling fails for an unexpected reason.
 pub fn availability(settings: ProfileSettings) -> Result<Option<Unavailable>, ProfileError> {
     open(settings).map(Result::err)
 }
@@ -58,7 +58,7 @@ impl Profiler {
     /// same role. Where the kernel forbids samples, only CPU times are recorded.
     ///
     /// # Errors
-    /// The kernel refuses for an unexpected reason.
+    /// Sampling fails for an unexpected reason.
     pub fn start(
         settings: ProfileSettings,
         subjects: impl Fn() -> Vec<ProfiledProcess> + Send + 'static,

@@ -165,7 +165,7 @@ impl Recording {
             role
         });
         let mut roles: Vec<RoleProfile> = roles.collect();
-        // The experiment's own first.
+        // The experiment's own processes first.
         roles.sort_by_key(|role| role.user_s.is_none());
         PhaseProfile {
             kind: span.kind,
@@ -177,7 +177,7 @@ impl Recording {
         }
     }
 
-    /// The names of functions of the experiment's programs, by file and position. Those of other programs would take
+    /// The names of functions of the experiment's programs, by file and position. Names in other programs would take
     /// too long to find.
     fn file_names(&self, used: &BTreeSet<u32>) -> HashMap<PathBuf, BTreeMap<u64, String>> {
         let mut wanted: HashMap<PathBuf, BTreeSet<u64>> = HashMap::new();
@@ -224,7 +224,7 @@ impl Recording {
     ) -> Named {
         let process = &self.processes[raw.process as usize];
         let (user, system) = split(&raw.frames);
-        // Both innermost first.
+        // Both are innermost first.
         let of_kernel = |address: &u64| StackFrame::of(kernel.name(*address), "[kernel]");
         let system: Vec<StackFrame> = system.iter().map(of_kernel).collect();
         let mut user_frames = Vec::new();
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(split(&[1, 2]), (vec![], vec![]));
     }
 
-    /// Stacks with the same names are one row, and rare ones are shortened only if there are too many rows.
+    /// Stacks with the same names become one row, and rare ones are shortened only if there are too many rows.
     #[test]
     fn stacks_are_rows() {
         let stack = |function: String| Named {

@@ -27,8 +27,8 @@ const SAMPLES_MAX: usize = 1 << 21;
 /// Maximum number of different stacks kept per recording, about 200 bytes each.
 const STACKS_MAX: usize = 1 << 17;
 
-/// `enum perf_callchain_context`: addresses from here on are marks. In a stack, innermost first, each tells where the
-/// addresses after it come from.
+/// `enum perf_callchain_context`: addresses from here on are marks. In a stack, innermost first, each mark says where
+/// the addresses after it come from.
 pub const MARK_MIN: u64 = -4095_i64 as u64;
 /// Addresses of the kernel follow.
 pub const MARK_KERNEL: u64 = -128_i64 as u64;
@@ -42,7 +42,7 @@ impl Rings {
     /// Starts sampling on all processors.
     ///
     /// # Errors
-    /// The kernel refuses; see [`ProfileError`].
+    /// Sampling fails; see [`ProfileError`].
     pub fn open(hz: u32) -> Result<Rings, ProfileError> {
         let mut rings = Vec::new();
         for cpu in online() {

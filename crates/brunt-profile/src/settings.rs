@@ -8,7 +8,7 @@ pub const HZ_MAX: u32 = 5_000;
 /// Default: a prime, so that samples don't run in step with timers of 100, 250 or 1000 Hz.
 const HZ: u32 = 199;
 
-/// Where the CPU goes during runs, by samples of running functions (docs/profiles.md).
+/// Shows where CPU time goes during runs, by sampling the running functions (docs/profiles.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProfileSettings {

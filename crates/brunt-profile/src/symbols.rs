@@ -1,5 +1,5 @@
-//! Names of functions: the kernel's from `/proc/kallsyms`, programs' from the symbol tables of their files, or of the
-//! debug files that distributions install separately.
+//! Function names: the kernel's from `/proc/kallsyms`, those of programs from the symbol tables of their files or of
+//! separately installed debug files.
 //!
 //! The rule: an address that no symbol covers has no name. The nearest symbol before it would be a guess, and often a
 //! wrong one in a stripped program.
@@ -13,7 +13,7 @@ use object::{
     Endianness, Object, ObjectSegment, ObjectSymbol, ObjectSymbolTable, ReadCache, SymbolKind,
 };
 
-/// Longest name kept, in characters: those of generic functions grow without limit.
+/// Longest name kept, in characters: names of generic functions can be arbitrarily long.
 const NAME_CHARS_MAX: usize = 200;
 /// Maximum number of symbols read from a file; further functions have no name.
 const SYMBOLS_MAX: usize = 4_000_000;
@@ -80,7 +80,7 @@ pub fn names_in(path: &Path, offsets: &BTreeSet<u64>) -> BTreeMap<u64, String> {
         .copied()
         .filter(|at| !names.contains_key(at))
         .collect();
-    // Debug files have no code, but segments with the same addresses; their positions in the file differ.
+    // Debug files contain no code, but have segments with the same addresses, at other positions in the file.
     if !left.is_empty() && debug.path.exists() {
         let addresses = left
             .iter()

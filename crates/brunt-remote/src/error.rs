@@ -40,8 +40,8 @@ pub enum RemoteError {
         /// The library's error.
         source: StoreCause,
     },
-    /// No answer, or an answer that may be another one later. The library doesn't distinguish a store that is overloaded
-    /// from one that refuses the request; callers repeat it for a limited time.
+    /// No answer, or an answer that may be different later. The library doesn't distinguish a store that is
+    /// overloaded from one that refuses the request; callers repeat it for a limited time.
     #[error("s3://{bucket}/{key}: {}", with_causes(&**source))]
     Unreachable {
         /// The bucket.
@@ -242,7 +242,7 @@ fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
         }
         cause = error.source();
     }
-    // Stores answer with pages of XML, of which the beginning is enough.
+    // Stores may answer with pages of XML; the beginning is enough.
     match said.char_indices().nth(400) {
         Some((end, _)) => format!("{}…", said[..end].replace('\n', " ")),
         None => said.replace('\n', " "),

@@ -183,7 +183,7 @@ impl LakeMark {
     /// The mark of a folder, if it has one.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The mark cannot be read.
     pub fn read(folder: &Path) -> Result<Option<LakeMark>, RemoteError> {
         let path = folder.join(MARK_NAME);
         match std::fs::read(&path) {
@@ -196,7 +196,7 @@ impl LakeMark {
     /// The mark of a folder, which is created if it doesn't exist.
     ///
     /// # Errors
-    /// It cannot be read or written.
+    /// The mark cannot be read or written.
     pub fn read_or_make(folder: &Path) -> Result<LakeMark, RemoteError> {
         if let Some(mark) = LakeMark::read(folder)? {
             return Ok(mark);
@@ -351,7 +351,7 @@ mod tests {
 
     use super::*;
 
-    /// A process that inherited the open file, such as a child before it executes its program, doesn't hold the lock.
+    /// A process that inherited the open file, such as a forked child until it calls exec, doesn't hold the lock.
     #[test]
     fn a_lock_ends_with_its_holder() {
         let folder = TempDir::new().unwrap();

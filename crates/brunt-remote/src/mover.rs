@@ -25,7 +25,7 @@ pub trait PartSource {
     /// Deletes the local file of the claimed part.
     ///
     /// # Errors
-    /// The operating system refuses.
+    /// The file cannot be deleted.
     fn delete(&mut self, part: &LocalPart) -> io::Result<()>;
     /// The claimed part is finished, whatever the outcome, and must not be returned again.
     fn done(&mut self, part: &LocalPart);

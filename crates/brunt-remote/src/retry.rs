@@ -38,7 +38,7 @@ impl StoreRetry {
     /// Repeats a request until it is answered.
     ///
     /// # Errors
-    /// Those of `ask`; a transient error only after `silence_max`.
+    /// An error of `ask`; a transient one only after `silence_max`.
     pub fn until_answered<T>(
         &mut self,
         mut ask: impl FnMut() -> Result<T, RemoteError>,

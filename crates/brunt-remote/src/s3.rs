@@ -61,7 +61,7 @@ impl S3Store {
             address: address.to_string(),
             source,
         };
-        // TLS uses ring, as everywhere in this program. It may already be installed.
+        // TLS uses ring, as everywhere in this program. The provider may already be installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -376,7 +376,7 @@ impl RemoteStore for S3Store {
 mod tests {
     use super::*;
 
-    /// Only errors that a later request may not have are retried.
+    /// Only errors that may not recur are retried.
     #[test]
     fn errors_that_would_recur_are_final() {
         let cause = || "cause".into();

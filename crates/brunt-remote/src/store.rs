@@ -150,7 +150,7 @@ impl Fingerprint {
     /// Reads all bytes of `from`.
     ///
     /// # Errors
-    /// Those of `from`.
+    /// Reading from `from` fails.
     pub fn read(mut from: impl io::Read, bytes_expected: u64) -> io::Result<Fingerprint> {
         use md5::{Digest, Md5};
         let piece_bytes = piece_bytes(bytes_expected);

@@ -92,7 +92,7 @@ pub(crate) struct CommandDetails {
     /// Command rows read so far, and operations seen so far that have a command row.
     read: u64,
     wanted: u64,
-    /// The same for extents.
+    /// Extent rows read so far, and operations seen so far that have extent rows.
     extents_read: u64,
     extents_wanted: u64,
     forced: HashSet<i64>,

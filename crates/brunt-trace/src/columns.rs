@@ -1,7 +1,7 @@
 //! Maps the columns of a text trace to their meanings, in the syntax of libCacheSim's `--trace-type-params`,
 //! such as `time-col=2, obj-id-col=5, obj-size-col=4`. Parsed by the command line, used by the format `csv`.
 //!
-//! The rule: never guess; missing, duplicate and unknown keys are refused.
+//! The rule: never guess; missing, duplicate and unknown keys are rejected.
 
 use std::fmt;
 use std::str::FromStr;
@@ -377,7 +377,7 @@ fn wrong(key: &'static str, value: &str, takes: &'static str) -> ColumnsError {
 mod tests {
     use super::*;
 
-    /// Accepts the parameters of libCacheSim's own examples, and refuses invalid ones.
+    /// Accepts the parameters of libCacheSim's own examples, and rejects invalid ones.
     #[test]
     fn column_maps_parse_as_in_libcachesim() {
         let plain = ColumnMap {

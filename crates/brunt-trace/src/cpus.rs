@@ -114,7 +114,7 @@ struct Cpu {
     input: Box<dyn Read + Send>,
     buffer: Vec<u8>,
     used: usize,
-    /// Bytes of the next event that are still to be handed out.
+    /// Bytes of the next event that were not returned yet.
     left: usize,
     ended: bool,
     last_ns: u64,

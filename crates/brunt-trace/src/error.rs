@@ -66,7 +66,7 @@ pub enum TraceError {
         /// The format that fits most of it, if any.
         closest: Option<Closest>,
     },
-    /// It is a capture of network traffic.
+    /// The file is a capture of network traffic.
     #[error("{path} is a packet capture, not a block trace")]
     PacketCapture {
         /// The file.

@@ -177,7 +177,7 @@ impl EventRequests {
     #[inline(always)]
     fn dispatch(&mut self, event: &BlockEvent) {
         self.make(event);
-        // Only the last of them gets its own completion.
+        // For a flush and a write, only the write gets a completion.
         let place = self.made.len() - 1;
         self.waits[place] = Some(event.sector);
         if let Some(before) = self

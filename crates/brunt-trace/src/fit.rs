@@ -233,7 +233,8 @@ impl ModelFitter {
         Some(model)
     }
 
-    /// How far the lengths of sequential runs are from those of a model that continues a run with this probability.
+    /// The distance between the lengths of sequential runs and those of a model that continues each run with this
+    /// probability.
     fn run_distance(&self, sequential: f64) -> f64 {
         let runs = self.runs_of_at_least[0].max(1) as f64;
         let mut expected = 1.0;

@@ -24,7 +24,7 @@ pub struct Format {
     pub needs_op: bool,
     /// A generic table, which needs [`FormatOptions::columns`]. It is never auto-detected.
     pub needs_columns: bool,
-    /// Options of [`crate::TraceReading`] that apply to it; others are refused.
+    /// Options of [`crate::TraceReading`] that apply to it; others are rejected.
     pub takes: &'static [ReadingKey],
     /// The beginning of a file in this format.
     pub example: &'static [u8],

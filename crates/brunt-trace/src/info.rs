@@ -45,7 +45,7 @@ pub struct TraceInfo {
     pub span_s: f64,
     /// Devices.
     pub devices: u64,
-    /// Names of the first of them, in order of appearance.
+    /// Names of the first devices, in order of appearance.
     pub device_names: Vec<String>,
     /// Requests and bytes by operation.
     pub ops: BTreeMap<TraceOp, Counted>,
@@ -96,14 +96,15 @@ pub struct SizeCount {
 /// The arrival rate; seconds count from the first request.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rate {
-    /// Requests per second over the whole span; none if it is zero.
+    /// Requests per second over the whole span; none if the span is zero.
     pub mean_per_s: Option<f64>,
     /// Highest number of requests in one second.
     pub peak_per_s: u64,
     /// Variance over mean of the requests per second: 1 for Poisson arrivals, more for bursts. None
     /// if the trace is shorter than ten seconds or its times run backwards.
     pub dispersion: Option<f64>,
-    /// The same for windows of 10 ms to 10 s, if the trace has at least ten of them; empty if times run backwards.
+    /// Variance over mean in windows of 10 ms to 10 s, for lengths with at least ten windows; empty if times run
+    /// backwards.
     pub burstiness: Vec<Burstiness>,
     /// Standard deviation over mean of interarrival times: 1 for Poisson arrivals.
     pub interarrival_variation: Option<f64>,

@@ -4,7 +4,7 @@
 //! To add a format: one file in `formats/`, and its line in [`FORMATS`].
 //!
 //! The rule: an unreadable row is skipped and counted, or stops the reader; it is never guessed. Memory does not grow
-//! with the length of a trace, except that of NFS calls.
+//! with the length of a trace, except for NFS calls.
 #![forbid(unsafe_code)]
 
 mod archive;

@@ -83,7 +83,7 @@ impl TraceReader {
     /// error.
     ///
     /// # Errors
-    /// It cannot be read, or its format is not supported.
+    /// The trace cannot be read, or its format is not supported.
     pub fn open(
         path: &Path,
         format: Option<&'static Format>,
@@ -214,7 +214,7 @@ impl TraceReader {
         self.source.formats()
     }
 
-    /// Notes on how it was read, as whole sentences.
+    /// Notes on how the trace was read, in whole sentences.
     pub fn notes(&self) -> Vec<String> {
         [self.notes.clone(), self.source.notes()].concat()
     }

@@ -19,7 +19,8 @@ use crate::table::{FORMATS, format_named};
 /// The format of a trace whose columns are specified.
 const TABLE: &str = "csv";
 
-/// What the format of a trace leaves open, and how its rows are read. What has no effect on the trace's format is refused.
+/// Options for reading a trace: values that its format doesn't record, and how its rows are read. Options that don't
+/// apply to the trace's format are rejected.
 // The comments on the fields are the help texts of the options and the documentation of the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::Args)]
 #[serde(default, deny_unknown_fields)]
@@ -50,13 +51,13 @@ pub struct TraceReading {
     #[arg(long, value_name = "HZ")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jiffies: Option<u32>,
-    /// Event that counts as the request (blktrace, blkparse); default dispatched.
+    /// Event that counts as the request (blktrace, blkparse, ftrace); default dispatched.
     #[arg(long, value_name = "STEP", value_enum)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<TracedEvent>,
 }
 
-/// What all requests of a trace do, where the trace does not say.
+/// The operation of all requests, for traces that don't record operations.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
 )]
@@ -93,7 +94,7 @@ impl TraceReading {
     /// Opens traces as one, in the given format if any.
     ///
     /// # Errors
-    /// They cannot be read, or an option doesn't apply to them.
+    /// The traces cannot be read, or an option doesn't apply to them.
     ///
     /// # Panics
     /// If `paths` is empty.

@@ -107,7 +107,7 @@ pub struct Devices {
     /// Names as in the trace; they need not be UTF-8.
     keys: Vec<Box<[u8]>>,
     known: HashMap<Box<[u8]>, u32>,
-    /// Recently looked-up devices, by a hash of their names: the following rows mostly use the same ones.
+    /// Recently looked-up devices, by a hash of their names: the following rows mostly use the same devices.
     recent: Recent,
 }
 

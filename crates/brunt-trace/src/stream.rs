@@ -55,7 +55,7 @@ pub(crate) trait RequestSource: Send {
         0
     }
 
-    /// Notes on how it was read, as whole sentences.
+    /// Notes on how the trace was read, in whole sentences.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }

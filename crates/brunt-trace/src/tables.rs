@@ -18,11 +18,11 @@ use crate::stream::RequestSource;
 /// Requests of a block trace: the form that all other formats can be converted to.
 pub const BLOCK_REQUESTS: Table = Table {
     name: "block_requests",
-    doc: "One row for each request of a block trace, in the trace's order.",
+    doc: "One row per request of a block trace, in the trace's order.",
     columns: &[
         Column::int(
             "time_ns",
-            "Time of the request since the first one of the trace; may be negative.",
+            "Time of the request since the trace's first request; may be negative.",
         ),
         Column::text("device", "Name of the device."),
         Column::text("op", "`read`, `write`, `flush`, `unmap` or `other`."),
@@ -34,12 +34,12 @@ pub const BLOCK_REQUESTS: Table = Table {
         Column::int("len_bytes", "Length.").coded(Coding::Dictionary),
         Column::int(
             "response_ns",
-            "Response time; null if the trace does not have it.",
+            "Response time; null if the trace doesn't record it.",
         )
         .nullable(),
         Column::int(
             "content",
-            "Hash of the data: equal for equal data; null if the trace does not have it.",
+            "Hash of the data: equal for equal data; null if the trace doesn't record it.",
         )
         .coded(Coding::Plain)
         .nullable(),
@@ -127,8 +127,8 @@ pub(crate) const TABLES: &[TableFormat] = &[
         format: folder(
             "requests",
             "requests of a result of `brunt run`",
-            "a device for each run; times are those of sending; unsent requests are skipped; \
-             writing zeroes counts as a write",
+            "each run becomes a device; times are those of sending; unsent requests are skipped; \
+             writing zeros counts as a write",
         ),
         table: &RESULT_REQUESTS,
         rows: result_requests,
@@ -138,10 +138,10 @@ pub(crate) const TABLES: &[TableFormat] = &[
         format: folder(
             "operations",
             "READ, WRITE and COMMIT of a captured trace, and SCSI commands",
-            "a device for each file or logical unit; response times end with the last byte of the \
-             reply; a request for each extent of UNMAP; a WRITE SAME that writes counts as a \
-             write of all its blocks; requests that failed or whose success was not captured are \
-             left out and counted; other operations are skipped",
+            "each file or logical unit becomes a device; response times end with the last byte of the \
+             reply; each UNMAP extent becomes a request; a WRITE SAME that writes counts as a write of all its \
+             blocks; requests that failed or whose success was not captured are left out and counted; other \
+             operations are skipped",
         ),
         table: &CAPTURED,
         rows: captured::requests,

@@ -1,6 +1,6 @@
-//! Reads archives as a stream: tar (POSIX.1-1988 ustar, pax and GNU's long names) and zip (APPNOTE
-//! 6.3, stored and deflated members). The one rule: members come in archive order, and a member's
-//! type is checked before its bytes are handed out.
+//! Reads archives as a stream: tar (POSIX.1-1988 ustar, pax and GNU's long names) and zip (APPNOTE 6.3, stored and
+//! deflated members). The one rule: members come in archive order, and a member's type is checked before its bytes
+//! are returned.
 
 use std::io::{self, BufRead, ErrorKind, Read};
 use std::sync::{Arc, Mutex, PoisonError};

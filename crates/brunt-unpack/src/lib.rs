@@ -1,9 +1,9 @@
 //! Reads a file that may be compressed (gzip, zstd, xz, bzip2, lz4) or an archive (tar, zip) as a stream of its
 //! contents. Opens packet captures and block traces.
 //!
-//! The rule: the format is detected from the first bytes, never from the name, and several compressed
-//! files in a row are read as one. A truncated file yields everything that can be unpacked before the
-//! error. An unsupported format is refused by name, never read as if it were text.
+//! The rule: the format is detected from the first bytes, never from the name, and several compressed files in a row
+//! are read as one. A truncated file yields everything that can be unpacked before the error. An unsupported format
+//! is rejected by name, never read as if it were text.
 #![forbid(unsafe_code)]
 
 mod archive;
@@ -35,7 +35,7 @@ pub enum UnpackError {
         packing: &'static str,
     },
     /// An archive where a single file is required.
-    #[error("it is a {archive} archive: extract the file that is meant")]
+    #[error("it is a {archive} archive: extract the file to be read")]
     Archive {
         /// Its kind.
         archive: &'static str,

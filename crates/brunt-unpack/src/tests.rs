@@ -215,7 +215,7 @@ fn files_in_archives_are_read_one_after_another() {
     }
 }
 
-/// A corrupted byte in a zip archive is detected, and unsupported members are refused by name.
+/// A corrupted byte in a zip archive is detected, and unsupported members are rejected by name.
 #[test]
 fn damaged_and_foreign_members_are_refused() {
     let folder = tempfile::tempdir().unwrap();

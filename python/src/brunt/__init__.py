@@ -1,4 +1,4 @@
-"""Opens results and traces of Brunt as tables of pyarrow."""
+"""Opens Brunt results and traces as pyarrow tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Mergeable = TypeVar("_Mergeable", Latencies, Distinct)
 
 
 def merged(all_of: Iterable[_Mergeable]) -> _Mergeable:
-    """Latencies, or numbers of different things, of any seconds, clients and traces, as one. Raises ValueError of none."""
+    """Merges latencies or numbers of distinct things. Raises ValueError if there are none."""
     parts = list(all_of)
     if not parts:
         raise ValueError("nothing to merge")
@@ -48,10 +48,10 @@ def merged(all_of: Iterable[_Mergeable]) -> _Mergeable:
 
 
 def open(path: str | os.PathLike[str]) -> Results | Trace:
-    """Opens a folder of results or of a trace, whichever it is.
+    """Opens a results folder or a trace folder.
 
-    Raises NotBrunt where there is neither, and VersionError where another version of Brunt wrote it. `open_results` and
-    `open_trace` are for programs that know which it is, and tell it type checkers.
+    Raises NotBrunt if the folder is neither, and VersionError if another version of Brunt wrote it. `open_results` and
+    `open_trace` are for programs that know which one it is; their types are more precise.
     """
     folder = Path(path)
     for kind in (Results, Trace):
@@ -61,10 +61,10 @@ def open(path: str | os.PathLike[str]) -> Results | Trace:
 
 
 def open_results(path: str | os.PathLike[str]) -> Results:
-    """Opens a folder of results."""
+    """Opens a results folder."""
     return Results(Path(path))
 
 
 def open_trace(path: str | os.PathLike[str]) -> Trace:
-    """Opens a folder of a trace."""
+    """Opens a trace folder."""
     return Trace(Path(path))

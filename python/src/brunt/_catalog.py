@@ -18,7 +18,7 @@ FORMAT = 1
 
 
 class Catalog:
-    """The newest version of a lake, or of a folder that is none. Its parts stay on disk as long as this object lives."""
+    """The newest version of a lake, or a folder that is not a lake. Its parts stay on disk as long as this object lives."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -33,7 +33,7 @@ class Catalog:
                 if not versions:
                     return
                 continue
-            # Whoever compacts may have gone on, and deleted it, before it was locked.
+            # A compaction may have continued, and deleted the file, before it was locked.
             if os.fstat(self._lock).st_nlink > 0 and (versions or not _versions(folder)):
                 break
             os.close(self._lock)
@@ -56,7 +56,7 @@ class Catalog:
         return [self._folder / part["path"] for part in sorted(parts, key=lambda part: (part["hour"] or 0, part["path"]))]
 
     def has_absorbed(self, table: str, series: int, number: int, part: Path) -> bool:
-        """Whether the rows of a captured part are in compacted ones."""
+        """Whether the rows of a captured part are in compacted parts."""
         for tap in self._version.get("taps", []):
             if tap["name"] == "":
                 absorbed = tap["absorbed"].get(table, {}).get(str(series))
@@ -70,7 +70,7 @@ def _versions(folder: Path) -> list[Path]:
 
 
 def _shared(path: Path) -> int:
-    """A descriptor that shares the lock of a file or a folder until it is closed."""
+    """A descriptor that holds a shared lock on a file or folder until it is closed."""
     descriptor = os.open(path, os.O_RDONLY)
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_SH)

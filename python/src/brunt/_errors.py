@@ -1,19 +1,19 @@
-"""What this package raises."""
+"""The errors that this package raises."""
 
 from __future__ import annotations
 
 
 class BruntError(Exception):
-    """What this package raises."""
+    """The base class of the errors that this package raises."""
 
 
 class NotBrunt(BruntError):
-    """There is nothing of Brunt in the folder."""
+    """The folder contains neither results nor a trace of Brunt."""
 
 
 class NeedsPackage(BruntError, ImportError):
-    """It needs a package that is not installed."""
+    """A required package is not installed."""
 
 
 class VersionError(BruntError):
-    """Another version of Brunt wrote it."""
+    """Another version of Brunt wrote the folder."""

@@ -1,4 +1,4 @@
-"""Latencies in the buckets of the table latency_histograms, which add up exactly."""
+"""Latencies in the buckets of the table `latency_histograms`, which can be merged exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BUCKETS = 216
 
 
 class Latencies:
-    """A distribution of latencies. A quantile is at most 6.25 % off, or half a microsecond."""
+    """A distribution of latencies. Quantiles are off by at most 6.25 % or half a microsecond."""
 
     def __init__(self) -> None:
         self.counts: dict[int, int] = {}
@@ -20,28 +20,29 @@ class Latencies:
     def add(self, bucket: int, count: int = 1) -> None:
         """Adds a row of the table."""
         if not 0 <= bucket < _BUCKETS or count < 0:
-            raise ValueError(f"bucket {bucket} with {count} requests is no row of latency_histograms")
+            raise ValueError(f"bucket {bucket} with {count} requests is not a row of latency_histograms")
         self.counts[bucket] = self.counts.get(bucket, 0) + count
 
     def merge(self, other: Latencies) -> None:
-        """Adds all of the other's, exactly."""
+        """Adds the latencies of another distribution, exactly."""
         for bucket, count in other.counts.items():
             self.add(bucket, count)
 
     @property
     def count(self) -> int:
-        """How many requests."""
+        """Number of requests."""
         return sum(self.counts.values())
 
     def quantile(self, share: float) -> int | None:
-        """The latency that this share of all does not exceed, in nanoseconds: the middle of its bucket. None of none."""
+        """The latency in nanoseconds that this share of the requests does not exceed: the middle of its bucket. None if there
+        are no requests."""
         bucket = self._bucket_of(share)
         return None if bucket is None else bucket_middle_ns(bucket)
 
     def bounds(self, share: float) -> tuple[int, int | None] | None:
-        """Between which latencies in nanoseconds the exact quantile lies: its bucket, both ends included. None of none.
+        """The bounds in nanoseconds of the exact quantile: its bucket, both ends included. None if there are no requests.
 
-        The last bucket has no upper end: None. The table `operations` has the exact quantile."""
+        The upper bound is None in the last bucket, which has no upper end. The table `operations` has the exact quantile."""
         bucket = self._bucket_of(share)
         if bucket is None:
             return None
@@ -50,7 +51,7 @@ class Latencies:
 
     def _bucket_of(self, share: float) -> int | None:
         if not 0 <= share <= 1:
-            raise ValueError(f"a share is from 0 to 1, not {share}")
+            raise ValueError(f"a share must be from 0 to 1, not {share}")
         # Exact: 0.999 is the fraction 999/1000 here, not the double next to it.
         rank = max(math.ceil(Fraction(share).limit_denominator(10**9) * self.count), 1)
         up_to = 0
@@ -71,6 +72,6 @@ def bucket_middle_ns(bucket: int) -> int:
 
 
 def _bucket_units(bucket: int) -> tuple[int, int]:
-    """Where a bucket begins and how wide it is, in units."""
+    """The start and the width of a bucket, in units."""
     octave, step = divmod(bucket, _STEPS)
     return (step, 1) if octave == 0 else ((_STEPS + step) << (octave - 1), 1 << (octave - 1))

@@ -32,16 +32,17 @@ class Results(Tables):
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """The figures of every point and run, as docs/summary-json.md describes them. An experiment that has not ended has
-        those of its finished runs, without estimates over runs."""
-        # The program removes the log once summary.json has all runs: in the other order, they could be missing from both.
+        """The figures of every point and run, as docs/summary-json.md describes them. While an experiment has not
+        ended, these are the figures of its finished runs, without estimates over runs."""
+        # Read the log first: the program removes it once summary.json has all runs, so in the reverse order, runs
+        # could be missing from both.
         try:
             logged = (self.path / "runs.jsonl").read_bytes()
         except FileNotFoundError:
             logged = b""
         summary = json.loads((self.path / "summary.json").read_text())
         if not isinstance(summary, dict):
-            raise NotBrunt(f"{self.path / 'summary.json'} is no object")
+            raise NotBrunt(f"{self.path / 'summary.json'} does not contain a JSON object")
         if not summary.get("complete"):
             _add_runs(summary, logged)
         return summary
@@ -51,7 +52,7 @@ class Results(Tables):
         return self.table("points", columns, condition)
 
     def axes(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
-        """What each point sets each swept key to."""
+        """The value of each swept key at each point."""
         return self.table("axes", columns, condition)
 
     def runs(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
@@ -63,7 +64,7 @@ class Results(Tables):
         return self.table("intervals", columns, condition)
 
     def interval_ops(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
-        """The same by kind of operation."""
+        """One row for each interval of each run and kind of operation."""
         return self.table("interval_ops", columns, condition)
 
     def histograms(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
@@ -71,7 +72,7 @@ class Results(Tables):
         return self.table("histograms", columns, condition)
 
     def requests(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
-        """Every single request, where the experiment keeps them."""
+        """Every request, if the experiment records them."""
         return self.table("requests", columns, condition)
 
     def probes(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
@@ -83,7 +84,7 @@ class Results(Tables):
         return self.table("faults", columns, condition)
 
     def degradation(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
-        """What each fault did to the load."""
+        """The effect of each fault on the load."""
         return self.table("degradation", columns, condition)
 
     def phases(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
@@ -95,11 +96,11 @@ class Results(Tables):
         return self.table("indexes", columns, condition)
 
     def transfer(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
-        """Bytes that the links of a lab carried while the load moved its own."""
+        """Bytes that the links of a lab carried while the load was measured."""
         return self.table("transfer", columns, condition)
 
     def profiles(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
-        """Call stacks that samples of the CPUs found, in experiments with a profile."""
+        """Sampled call stacks, in experiments with a profile."""
         return self.table("profiles", columns, condition)
 
     def profile_times(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
@@ -107,12 +108,12 @@ class Results(Tables):
         return self.table("profile_times", columns, condition)
 
     def clients(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
-        """What each client had, in experiments with indexes of robustness."""
+        """Figures of each client, in experiments with indexes of robustness."""
         return self.table("clients", columns, condition)
 
 
 def _add_runs(summary: dict[str, Any], log: bytes) -> None:
-    """Adds the runs of `runs.jsonl`, except those that the summary has. A line without an end is not a whole run."""
+    """Adds the runs of `runs.jsonl`, except those that the summary has. A line without a newline is an incomplete run."""
     lines = log.split(b"\n")[1:-1]
     # After a power loss, the end of the last line may have been written without its beginning.
     if lines and b"\0" in lines[-1]:

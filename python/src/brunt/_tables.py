@@ -39,7 +39,7 @@ class Tables:
         return sorted(folder.name for folder in folders if self._parts(folder.name))
 
     def parts(self, name: str) -> list[Path]:
-        """The live parts of a table: those of a lake by their time, then captured ones by series and oldest first."""
+        """The live parts of a table: compacted parts by time, then captured parts by series, oldest first."""
         parts = self._parts(name)
         if not parts:
             raise NoSuchTable(f"{self.path} has no table {name!r}; it has {', '.join(self.tables())}")
@@ -51,16 +51,16 @@ class Tables:
         return self._catalog.parts(name) + captured
 
     def dataset(self, name: str) -> Any:
-        """A table as a pyarrow Dataset, of which nothing is read yet."""
+        """A table as a pyarrow Dataset; nothing is read yet."""
         parts = [str(part) for part in self.parts(name)]
         schema = pyarrow.dataset.dataset(parts[0], format="parquet").schema
-        # Parts of a lake have their times as integers, too; those of a capture do not, so nobody is shown them.
+        # Lake parts also have their times as integers, and captured parts don't, so these columns are left out.
         times = {f"{column.name}_ns" for column in schema if pyarrow.types.is_timestamp(column.type)}
         schema = pyarrow.schema([column for column in schema if column.name not in times])
         return pyarrow.dataset.dataset(parts, format="parquet", schema=schema)
 
     def table(self, name: str, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
-        """A table as a pyarrow Table: these columns, or all, of the rows that meet a condition, or of all."""
+        """A table as a pyarrow Table: all columns or these, and all rows or those that meet the condition."""
         names = None if columns is None else list(columns)
         return self.dataset(name).to_table(columns=names, filter=condition)
 

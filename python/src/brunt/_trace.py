@@ -30,7 +30,7 @@ class Trace(Tables):
             found = " and ".join(f"version {version} (by {program})" for version, program in versions)
             raise VersionError(f"{folder} has a trace of {found or 'no version'}; this package reads version {VERSION}")
         self.program: str = versions[0][1]
-        """What wrote it."""
+        """The program that wrote the trace."""
         self.is_anonymous: bool = any(row["anonymous"] for row in notes)
         """Whether names, addresses and ids are pseudonyms."""
 
@@ -44,8 +44,8 @@ class Trace(Tables):
         return self.table("operations", columns, condition)
 
     def transfers(self, columns: Sequence[str] | None = None) -> Any:
-        """READs and WRITEs that moved data: those whose answer says that they succeeded. Others failed, or their success was
-        not captured; `brunt analyze` and the rest of Brunt leave them out of amounts, too."""
+        """READs and WRITEs that moved data: those whose reply reports success. The others failed, or their success was not
+        captured; `brunt analyze` and the rest of Brunt leave them out of amounts, too."""
         field = pyarrow.dataset.field
         return self.operations(columns, field("direction").is_valid() & (field("status") == 0))
 
@@ -54,11 +54,11 @@ class Trace(Tables):
         return self.table("packets", columns, condition)
 
     def flows(self) -> Any:
-        """Who speaks to whom."""
+        """Pairs of clients and servers."""
         return self.table("flows")
 
     def ledger(self) -> dict[str, int]:
-        """What was seen and what was lost: the last row of the table statistics; in a lake, the sum of its taps'."""
+        """Counters of what was seen and lost: the last row of the table `statistics`; in a lake, the sum over its taps."""
         rows = self.table("statistics").to_pylist()
         order = ("time", "packets", "calls", "calls_open_at_end", "trace_rows_lost")
         last: dict[int, dict[str, Any]] = {}
@@ -67,7 +67,7 @@ class Trace(Tables):
             if tap not in last or tuple(row[name] for name in order) >= tuple(last[tap][name] for name in order):
                 last[tap] = row
         names = [name for name in rows[0] if name != "time"] if rows else []
-        # What an older program did not count yet is null.
+        # Counters that an older program didn't have are null.
         return {name: sum(row[name] or 0 for row in last.values()) for name in names}
 
     def latencies(
@@ -78,8 +78,8 @@ class Trace(Tables):
         procedure: str | None = None,
         seconds: tuple[int, int] | None = None,
     ) -> Latencies:
-        """Latencies of requests to a server, of a client, of an operation, sent in these seconds since 1970 (the second
-        of the two is not among them); of all where nothing is given."""
+        """Latencies of requests to a server, from a client, of an operation, sent in these seconds since 1970 (excluding the
+        second of the two); without arguments, of all requests."""
         condition = _condition({"server": server, "client": client, "procedure": procedure}, "second", seconds)
         rows = self.table("latency_histograms", ["bucket", "count"], condition)
         latencies = Latencies()
@@ -95,9 +95,9 @@ class Trace(Tables):
         client: str | None = None,
         minutes: tuple[int, int] | None = None,
     ) -> Distinct:
-        """How many different things of a kind (`blocks_read`, `blocks_written`: of 4,096 bytes; `files`) requests used: to a
-        server, of a client, sent in these minutes since 1970 (the second of the two is not among them); of all where nothing
-        is given. A trace that was written before there were sketches has no such table: NoSuchTable."""
+        """The number of distinct things of a kind (`blocks_read`, `blocks_written`: of 4,096 bytes; `files`) that requests
+        used: to a server, from a client, sent in these minutes since 1970 (excluding the second of the two); without these
+        arguments, of all requests. Raises NoSuchTable for a trace that was written before there were sketches."""
         if what not in WHATS:
             raise ValueError(f"sketches are of {', '.join(WHATS)}, not of {what!r}")
         distinct = Distinct()
@@ -108,7 +108,7 @@ class Trace(Tables):
 
 
 def _condition(values: dict[str, str | None], time: str, span: tuple[int, int] | None) -> Any:
-    """That columns have these values, as far as there are any, and that a time is in a span; None of nothing."""
+    """The condition that columns have these values, if given, and that a time is in a span; None if nothing is given."""
     field = pyarrow.dataset.field
     conditions = [field(name) == value for name, value in values.items() if value is not None]
     if span is not None:

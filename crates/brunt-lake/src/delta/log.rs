@@ -135,7 +135,8 @@ impl Log {
         mut visit: impl FnMut(&Log, ReadVersion),
     ) -> Result<Log, DeltaError> {
         let mut log = Log::default();
-        // Before the names: a version that another process publishes meanwhile must not seem to be missing.
+        // Read the checksums before the names: otherwise a version that another process publishes in between would
+        // seem to be missing.
         let sums = LogSums::read(folder).unwrap_or_else(|error| {
             problems.push(error);
             None

@@ -1,5 +1,5 @@
-//! Checksums of a log's files, in a file next to them. The format has none, and a log whose last version was lost looks
-//! like one that was never continued.
+//! Checksums of a log's files, in a file next to them. Delta Lake has none, and a log whose last version was lost
+//! looks like a log that never had that version.
 //!
 //! The rule: the checksum file is written after the files that it lists. An unlisted version or checkpoint isn't
 //! damage: a process may have been killed between the two writes.

@@ -1,4 +1,4 @@
-//! NFSv4.1 calls against a server that this file emulates. It reads each call, and leaves some unanswered.
+//! NFSv4.1 calls to a server that this file emulates. The server reads each call, and leaves some unanswered.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub(super) struct Sent {
 }
 
 impl Client {
-    /// With calls of this depth, in a session with this many slots.
+    /// A client for this many concurrent calls, in a session with this many slots.
     pub(super) fn new(depth: u32, slots: u32) -> Client {
         let client = NfsClient::new(depth, 1);
         let mut calls = NfsCalls::new(NfsCallsConfig {
@@ -66,7 +66,7 @@ impl Client {
         self.calls.start(index, args, NfsPayload::None, now);
     }
 
-    /// Sends everything that can be; returns the calls.
+    /// Sends all calls that can be sent now; returns their indexes.
     pub(super) fn send(&mut self) -> Vec<u16> {
         std::iter::from_fn(|| self.calls.pull().map(|out| out.call)).collect()
     }
@@ -99,7 +99,7 @@ impl Client {
         operations_in(self.calls.head(index), map)
     }
 
-    /// A reply with these results after that of SEQUENCE.
+    /// A reply with these results after the result of SEQUENCE.
     pub(super) fn reply(&self, index: u16, more: &[OpResult<'_>]) -> Vec<u8> {
         let sent = self.sent(index);
         let body = v4::ResultBody::Sequence {
@@ -121,7 +121,7 @@ impl Client {
         record(self.sent(index).xid, &[failed])
     }
 
-    /// Receives a record; the status of its results, if it ends its call.
+    /// Receives a record; returns the status of its results if it ends its call.
     pub(super) fn receive(
         &mut self,
         bytes: &[u8],
@@ -213,7 +213,7 @@ fn remove() -> Args<'static> {
     }
 }
 
-/// As many calls are outstanding as there are slots; the next one takes the slot of the first that is answered.
+/// As many calls are outstanding as there are slots; the next call takes the first slot that becomes free.
 #[test]
 fn each_call_under_way_has_its_slot() {
     let mut client = Client::new(4, 2);
@@ -239,7 +239,7 @@ fn each_call_under_way_has_its_slot() {
     assert!(client.sent(1).cache, "REMOVE cannot be executed twice");
 }
 
-/// A call that waits for a slot is not late, and gets its full time limit once it has one.
+/// A call doesn't time out while it waits for a slot, and gets its full time limit once it has one.
 #[test]
 fn waiting_for_a_slot_costs_no_connection() {
     let mut client = Client::new(2, 1);
@@ -257,8 +257,8 @@ fn waiting_for_a_slot_costs_no_connection() {
     assert_eq!(client.calls.lost(), Some(NfsLoss::Late("COMMIT")));
 }
 
-/// On the next connection, a call is resent unchanged if the session still exists, and as a call of the new session
-/// otherwise.
+/// On the next connection, a call is resent unchanged if the session still exists, and otherwise as a call in the new
+/// session.
 #[test]
 fn calls_keep_their_slots_across_connections() {
     let mut client = Client::new(2, 2);
@@ -283,7 +283,7 @@ fn calls_keep_their_slots_across_connections() {
             .contains("NFS4ERR_BADSESSION (10052)")
     );
     assert!(client.client.is_over() && client.calls.pull().is_none());
-    // Their second attempt was the last one.
+    // The calls' second attempt was their last.
     let given_up = client.calls.detach();
     assert_eq!(given_up.len(), 2);
     client.start(0, &commit(), Nanos(3));
@@ -331,7 +331,7 @@ fn calls_are_made_again_after_a_delay() {
         let second = client.sent(0);
         assert_ne!(second.xid, first.xid);
         assert_eq!(second.sequence, first.sequence + 1, "it was executed");
-        // SEQUENCE itself was not: the number stays.
+        // If SEQUENCE itself fails, nothing is executed and the number stays.
         let reply = client.refusal(0, 10008);
         assert_eq!(client.receive(&reply, resume), Ok(None));
         client.calls.on_time(client.calls.deadline());
@@ -366,7 +366,7 @@ fn a_reply_that_was_not_kept_is_asked_for_again() {
     );
 }
 
-/// An idle client renews its lease long before it ends; a busy one needs no extra call for that.
+/// An idle client renews its lease long before it expires; a busy client needs no extra call for that.
 #[test]
 fn an_idle_client_renews_its_lease() {
     let mut client = Client::new(2, 2);
@@ -461,7 +461,7 @@ fn hostile_replies_end_the_connection() {
     check(&long, "COMMIT: the reply has 8 excess bytes");
     let tag = |client: &Client| {
         let mut reply = client.reply(0, &committed());
-        // The tag's length: after the mark, an RPC header of 24 bytes, the status.
+        // The tag's length follows the record mark, an RPC header of 24 bytes and the status.
         reply[4 + 24 + 4..][..4].fill(0xff);
         reply
     };
@@ -541,7 +541,7 @@ fn data_is_placed_in_compounds_too() {
     client.start(0, &read, Nanos(2));
     assert_eq!(client.send(), [0]);
     assert_eq!(client.sent(0).sequence, 2);
-    // The whole reply at once has the same results.
+    // A reply that arrives all at once has the same results.
     let reply = client.reply(0, &[putfh, result(Op::Read, OK, body)]);
     assert!(!client.calls.settle(0, &reply[4..], Nanos(3)).unwrap());
     let mut scratch = NfsScratch::default();

@@ -1,8 +1,8 @@
-//! What NFSv4.1 adds to the calls of a connection: each is a compound on a slot of the session, and the server may ask
-//! to repeat it later.
+//! The NFSv4.1 part of a connection's calls: each call is a compound on a slot of the session, and the server may ask
+//! the client to repeat it later.
 //!
 //! A call keeps its slot until it is answered, across connections, so that the server recognizes it. When its session
-//! is over, it gets a slot of the next one: a server that had executed it then executes it twice.
+//! has ended, the call gets a slot in the next session, so a server that has already executed it executes it twice.
 //!
 //! The rule: nothing here affects NFSv3.
 
@@ -28,7 +28,7 @@ const DELAY_PAUSE: Duration = Duration::from_millis(200);
 pub enum NfsLoss {
     /// A call was not answered in time.
     Late(&'static str),
-    /// The server no longer has the session, or has a different state of it.
+    /// The server no longer has the session, or its state of the session differs.
     Session(Status),
     /// A call was abandoned, and it is unknown whether the server has executed it, so its slot cannot be reused.
     Slot,
@@ -58,19 +58,19 @@ impl std::fmt::Display for NfsLoss {
 pub(super) struct Compounds {
     /// The slots of the session; none before the first connection.
     pub(super) slots: Option<NfsSlots>,
-    /// The files that it has open.
+    /// The files that the session has open.
     pub(super) opens: NfsOpens,
     pub(super) list: AttributeList,
-    /// Room for an OPEN.
+    /// Buffer for an encoded OPEN.
     pub(super) open: Vec<u8>,
     renew_every: Duration,
     pub(super) renew_at: Nanos,
     pub(super) next_resume: Nanos,
     /// The time that the owner passed in last.
     pub(super) now: Nanos,
-    /// Why the session cannot be used any more.
+    /// Why the session can no longer be used.
     over: Option<NfsLoss>,
-    /// The client, which the thread that connects has, too.
+    /// The client, shared with the thread that connects.
     pub(super) client: NfsClient,
     delays: u64,
 }
@@ -97,7 +97,7 @@ impl Compounds {
         self.over.get_or_insert(why);
     }
 
-    /// A session that can be used has as many slots as before, or others.
+    /// Whether the session has ended, so that its slots can't be used any more.
     pub(super) fn is_over(&self) -> bool {
         self.over.is_some()
     }
@@ -137,7 +137,7 @@ impl NfsCalls {
             return false;
         };
         put_slot(&mut call.head, call.slot_at, slot);
-        // It may have waited for the slot.
+        // The call may have waited for the slot: its time limit begins now.
         let deadline = compounds.now.after(self.config.timeout);
         call.deadline = call.deadline.max(deadline);
         self.next_check = self.next_check.min(call.deadline);
@@ -151,15 +151,15 @@ impl NfsCalls {
         self.late.map(NfsLoss::Late).or(over)
     }
 
-    /// How often the server asked to repeat a call later.
+    /// Number of times that the server asked to repeat a call later.
     pub fn delays(&self) -> u64 {
         self.compounds
             .as_ref()
             .map_or(0, |compounds| compounds.delays)
     }
 
-    /// Looks at a complete reply before its results are read. `true`: the call is not answered yet, or is not one of
-    /// the owner's.
+    /// Looks at a complete reply before its results are read. `true`: the call is not answered yet, or isn't one of
+    /// the owner's calls.
     ///
     /// # Errors
     /// The reply violates a protocol.
@@ -174,7 +174,7 @@ impl NfsCalls {
         let verdict = match header.status {
             ReplyStatus::Success => sequenced(&record[header.body_at..], &slot)
                 .map_err(|error| bad_results(operation, error))?,
-            // RPC did not pass it on to the program.
+            // RPC didn't pass the call on to the program.
             _ => Sequenced::Refused(Status::OK),
         };
         match verdict {
@@ -207,7 +207,8 @@ impl NfsCalls {
         }
     }
 
-    /// A READ was answered, and its data placed as it arrived. `opened`: what its OPEN returned, if it had one.
+    /// Handles the answer to a READ whose data was placed as it arrived. `opened` is the result of its OPEN, if it
+    /// had one.
     pub fn settle_data(&mut self, index: u16, opened: Option<NfsOpened>, now: Nanos) {
         if self.compounds.is_some() {
             if let Some(opened) = opened {
@@ -237,7 +238,7 @@ impl NfsCalls {
         }
     }
 
-    /// Ends the call if it is not one of the owner: it renews the lease or closes a file.
+    /// Ends the call if it isn't one of the owner's calls but renews the lease or closes a file.
     fn is_own(&mut self, index: u16) -> bool {
         let is_own = u32::from(index) >= self.config.depth;
         if is_own {
@@ -246,7 +247,7 @@ impl NfsCalls {
         is_own
     }
 
-    /// Makes the call again immediately; `false` if it has had all its attempts.
+    /// Repeats the call immediately; `false` if it has used up its attempts.
     fn try_again(&mut self, index: u16, now: Nanos) -> bool {
         let may = self.calls[usize::from(index)].tries < self.config.tries;
         if may {
@@ -312,7 +313,7 @@ impl NfsCalls {
         }
     }
 
-    /// A new connection has this session.
+    /// Continues in the session of a new connection.
     pub(super) fn attach_session(&mut self, grant: Option<&NfsGrant>, now: Nanos) {
         let Some(compounds) = &mut self.compounds else {
             return;

@@ -1,4 +1,4 @@
-//! Files of NFSv4.1 calls: what opens and closes them, and what becomes of them when a server forgets them.
+//! Tests how NFSv4.1 calls open and close files, and what happens when a server forgets open files.
 
 use brunt_wire::FileData;
 use brunt_wire::nfs::FileHandle;
@@ -34,7 +34,7 @@ fn read(file: &[u8]) -> Args<'_> {
     }
 }
 
-/// A WRITE of nothing.
+/// A WRITE of zero bytes.
 fn write(file: &[u8]) -> Args<'_> {
     Args::Write {
         file: FileHandle(file),
@@ -50,7 +50,7 @@ fn write(file: &[u8]) -> Args<'_> {
 }
 
 const STATE: Stateid = *b"\0\0\0\x05twelve bytes";
-/// The same for any sequence number.
+/// The same stateid with sequence number 0, which means the newest.
 const NEWEST: Stateid = *b"\0\0\0\0twelve bytes";
 
 fn putfh() -> OpResult<'static> {
@@ -86,8 +86,8 @@ fn failed(op: Op, status: u32) -> OpResult<'static> {
 }
 
 impl Client {
-    /// Makes a call on its own, which the server answers with these results. Returns the call's operations and the
-    /// status that the owner sees.
+    /// Makes a single call, which the server answers with these results. Returns the call's operations and the status
+    /// that the owner sees.
     fn make(
         &mut self,
         args: &Args<'_>,
@@ -107,7 +107,8 @@ const READ_OPENED: [(Op, Option<Stateid>); 3] = [
     (Op::Read, Some(NEWEST)),
 ];
 
-/// The first call opens the file, and later ones have its stateid: only one with another access opens it again.
+/// The first call opens the file, and later calls use its stateid; only a call that needs another access opens the
+/// file again.
 #[test]
 fn a_file_is_opened_by_its_first_call() {
     let mut client = Client::new(2, 2);
@@ -160,8 +161,8 @@ fn a_file_is_opened_by_its_first_call() {
     );
 }
 
-/// Calls that are sent together all open the file: for a server, one owner opens it once. One whose stateid became old
-/// thereby is made again.
+/// Calls that are sent at the same time all open the file; to the server, this is one open, because they have the
+/// same owner. A call whose stateid is outdated by another OPEN is repeated.
 #[test]
 fn calls_at_the_same_time_open_a_file_together() {
     let mut client = Client::new(2, 2);
@@ -188,7 +189,8 @@ fn calls_at_the_same_time_open_a_file_together() {
     );
 }
 
-/// A stateid that the server no longer knows is not an error of the caller's, unless it happens again and again.
+/// If the server no longer knows a stateid, the call is repeated; the caller gets an error only if the repeated call
+/// fails in the same way.
 #[test]
 fn a_file_is_opened_again_when_the_server_has_forgotten_it() {
     for status in [10011, 10023, 10024, 10025, 10047] {
@@ -215,7 +217,7 @@ fn a_file_is_opened_again_when_the_server_has_forgotten_it() {
     }
 }
 
-/// A file that no call uses makes room for another, and a delegation that was not asked for goes back.
+/// A file that no call uses is closed to make room for another, and an unrequested delegation is returned.
 #[test]
 fn files_are_closed_and_delegations_returned_by_calls_without_an_owner() {
     let mut client = Client::new(1, 1);
@@ -246,13 +248,13 @@ fn files_are_closed_and_delegations_returned_by_calls_without_an_owner() {
     client.calls.end(0);
     assert_eq!(client.send(), [2]);
     assert_eq!(operations(&client, 2), closes(Op::Delegreturn));
-    // Whatever the server says to it.
+    // The server's answer doesn't matter.
     let reply = client.reply(2, &[failed(Op::Putfh, 10008)]);
     assert_eq!(client.receive(&reply, Nanos(3)), Ok(None));
     assert_eq!((client.send(), client.calls.lost()), (vec![], None));
 }
 
-/// Open files are left to the thread that connects, and what that reclaims is used; what it doesn't is opened again.
+/// Open files are left to the thread that connects; files that it reclaims are used, and the others are opened again.
 #[test]
 fn another_session_goes_on_with_the_reclaimed_files() {
     let mut client = Client::new(1, 1);
@@ -307,7 +309,7 @@ fn answered(farewell: &mut NfsFarewell) -> Option<Vec<Vec<Op>>> {
     Some(operations.collect())
 }
 
-/// Files are closed in as many compounds as that takes, and the last answer comes before the session ends.
+/// Files are closed in as many compounds as necessary, and the session ends only after the last answer.
 #[test]
 fn a_goodbye_closes_files_before_it_ends_the_session() {
     let check = |grant: NfsGrant, closes: &[&[&[Op]]]| {
@@ -329,13 +331,13 @@ fn a_goodbye_closes_files_before_it_ends_the_session() {
     };
     let one: &[&[Op]] = &[&[sequence, putfh, close]];
     check(few, &[one, one]);
-    // A server that doesn't answer gets all of it nevertheless.
+    // A server that doesn't answer still gets all messages.
     let mut farewell = Client::new(1, 1).calls.farewell(grant(1, 1), Xid(1));
     assert_eq!(std::iter::from_fn(|| farewell.next_calls()).count(), 2);
     assert_eq!(farewell.receive(&[0xff; 8]), None, "not a record");
 }
 
-/// What the client closes or returns of its own accord is done before, and on other slots.
+/// Files and delegations that the client is already closing or returning come first, on other slots.
 #[test]
 fn a_goodbye_waits_for_calls_without_an_owner() {
     let mut client = Client::new(1, 2);
@@ -397,7 +399,7 @@ fn a_length_is_set_with_the_stateid_of_an_open() {
     client.make(&write(b"file"), &written);
     assert_eq!(client.make(&set(Some(5)), &done).0, with(&NEWEST));
     assert_eq!(client.make(&set(None), &done).0, with(ANONYMOUS));
-    // If the server has forgotten the open, it goes without.
+    // If the server has forgotten the open, the call is repeated with the anonymous stateid.
     let lost = [putfh(), failed(Op::Setattr, 10025)];
     assert_eq!(client.make(&set(Some(5)), &lost), (with(&NEWEST), None));
     assert_eq!(client.send(), [0]);

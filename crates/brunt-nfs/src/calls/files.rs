@@ -1,8 +1,7 @@
 //! The files of calls with a stateid (NFSv4.1): a READ or WRITE whose file isn't open opens it in the same compound, a
 //! SETATTR of the length uses an open if there is one, and calls without an owner close files.
 //!
-//! The rule: which stateid a call has is decided when it gets a slot, because what is sent again on that slot must be
-//! the same bytes.
+//! The rule: a call's stateid is chosen when it gets a slot, because the bytes resent on that slot must be the same.
 
 use brunt_wire::Cursor;
 use brunt_wire::nfs::v3::Procedure;
@@ -19,18 +18,18 @@ use crate::v41::{
 /// The file of a READ or WRITE, of a SETATTR of the length, or of a lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallFile {
-    /// Where the operation is in the call's head, without an OPEN before it.
+    /// Offset of the operation in the call's head, without an OPEN before it.
     pub(super) io_at: usize,
     /// Whether the call opens a file that isn't open.
     pub(super) opens: bool,
-    /// How the file has to be open.
+    /// The access with which the file has to be open.
     pub(super) access: u32,
     /// The owner of the open.
     pub(super) owner: u32,
     /// Length of the OPEN before the operation; 0 without one.
     pub(super) open_len: usize,
-    /// On a slot: its place among the open files, and the stateid, unless the call opens the file. `None` if the call
-    /// uses no open.
+    /// While the call has a slot: the file's place among the open files, and its stateid unless the call opens the
+    /// file. `None` if the call uses no open.
     pub(super) used: Option<(u32, Option<Stateid>)>,
 }
 
@@ -51,7 +50,7 @@ impl NfsCalls {
             let found = compounds.opens.enter_open(file.owner, handle, file.access);
             file.used = found.map(|(place, stateid)| (place, Some(stateid)));
             let stateid = found.map_or(*ANONYMOUS, |(_, stateid)| stateid);
-            // After the number of the operation.
+            // The stateid follows the operation's number.
             call.head[file.io_at + 4..][..16].copy_from_slice(&stateid);
             return;
         }
@@ -68,7 +67,7 @@ impl NfsCalls {
         file.open_len = compounds.open.len();
         call.head
             .splice(file.io_at..file.io_at, compounds.open.drain(..));
-        // After the number of the operation.
+        // The stateid follows the operation's number.
         let stateid_at = file.io_at + file.open_len + 4;
         call.head[stateid_at..][..16].copy_from_slice(&stateid.unwrap_or(*CURRENT_STATEID));
         // SEQUENCE, PUTFH, the operation. The count is before the number of SEQUENCE.
@@ -80,8 +79,8 @@ impl NfsCalls {
         }
     }
 
-    /// Closes a file, or returns its delegation. If too many are being closed, it is left to the server to do so when
-    /// the client ends.
+    /// Closes a file, or returns its delegation. If too many are being closed already, this is left to the server,
+    /// which does it when the client ends.
     pub(super) fn end_file(&mut self, how: NfsClosing, handle: &[u8], stateid: &Stateid) {
         let first = self.config.depth as usize + 1;
         let idle = (first..self.calls.len()).find(|at| self.calls[*at].state == CallState::Idle);
@@ -113,9 +112,9 @@ impl NfsCalls {
         self.waiting.push_front(index as u16);
     }
 
-    /// Keeps what a reply says about the file of its call. `true`: the server doesn't take the stateid that the call had,
-    /// so the call has to be made again. That of an OPEN in the same compound is old (NFS4ERR_OLD_STATEID) if another
-    /// call has opened the file in between; the one that is kept stands for the newest.
+    /// Records what a reply says about its call's file. `true`: the server rejected the call's stateid, so the call
+    /// has to be repeated. Even the stateid of an OPEN in the same compound is old (NFS4ERR_OLD_STATEID) if another
+    /// call has opened the file in between; the recorded stateid stands for the newest.
     pub(super) fn settle_file(&mut self, index: u16, status: Status, body: &[u8]) -> bool {
         let call = &self.calls[usize::from(index)];
         if let Some(lock) = call.lock {
@@ -150,7 +149,7 @@ impl NfsCalls {
         }
     }
 
-    /// What the OPEN of a call returned, if it has one, from the beginning of its reply.
+    /// The result of the call's OPEN, if it has one, from the beginning of the reply.
     pub(super) fn examine_open(&self, index: u16, body: &[u8]) -> Option<NfsOpened> {
         match self.calls[usize::from(index)].file?.used? {
             (_, None) => opened(body),
@@ -167,7 +166,7 @@ impl NfsCalls {
         }
     }
 
-    /// The session is another one, with the files that were reclaimed.
+    /// Continues in a new session, with the files that were reclaimed.
     pub(super) fn reopen_files(&mut self) {
         let first = self.config.depth as u16 + 1;
         for call in &mut self.calls[usize::from(first)..] {
@@ -184,7 +183,7 @@ impl NfsCalls {
         compounds.opens.replace(files);
     }
 
-    /// The last messages of a connection without outstanding calls of its owner: they close its files and give back its
+    /// The last messages of a connection whose owner has no outstanding calls: they close its files and end its
     /// session.
     ///
     /// # Panics

@@ -1,4 +1,4 @@
-//! Operations on locks: which stateid each has, and what becomes of locks that a server forgets.
+//! Tests which stateid each lock operation uses, and what happens to locks that a server forgets.
 
 use brunt_wire::nfs::FileHandle;
 use brunt_wire::nfs::v4::{self, ANONYMOUS, ChangeInfo, Delegation, Op, OpResult, Stateid};
@@ -7,7 +7,7 @@ use super::compound_tests::{Client, OK, grant, operations_in, result};
 use super::*;
 use crate::v41::{NfsLock, NfsLockOp, NfsOpenFile, NfsRange, OPENS_MAX};
 
-/// An operation with the stateid that it has, and whether this is the open's of an owner without locks.
+/// An operation, its stateid, and whether that is the open's stateid, used by an owner without locks.
 type Sent = (Op, Option<Stateid>, bool);
 
 fn sent(args: v4::Args<'_>) -> Sent {
@@ -38,7 +38,7 @@ const RANGE: NfsRange = NfsRange {
     offset: 10,
     length: 20,
 };
-/// As the server returns them, and for any sequence number.
+/// Stateids as the server returns them, and with sequence number 0, which means the newest.
 const OPEN: [Stateid; 2] = [*b"\0\0\0\x05open by us..", *b"\0\0\0\0open by us.."];
 const LOCKS: [Stateid; 2] = [*b"\0\0\0\x07locks of it.", *b"\0\0\0\0locks of it."];
 
@@ -82,7 +82,7 @@ fn failed(op: Op, status: u32) -> [OpResult<'static>; 2] {
     [putfh(), result(op, status, v4::ResultBody::Empty)]
 }
 
-/// One that answers calls on locks.
+/// A client whose lock operations are answered.
 struct Locker(Client);
 
 impl Locker {
@@ -100,7 +100,8 @@ impl Locker {
         self.0.calls.start_lock(0, &lock, None, Nanos(1));
     }
 
-    /// Sends the call, which the server answers with these results. The operation, and the call's status if it ends.
+    /// Sends the call, which the server answers with these results. Returns the operation, and the call's status if
+    /// it ends.
     fn answer(&mut self, results: &[OpResult<'_>]) -> (Sent, Option<u32>) {
         assert_eq!(self.0.send().last(), Some(&0));
         let sent = last(&self.0, 0);
@@ -117,7 +118,7 @@ impl Locker {
         self.answer(results)
     }
 
-    /// A lock of the first owner.
+    /// A client whose first owner holds a lock.
     fn locked() -> Locker {
         let mut locker = Locker::new();
         locker.make((NfsLockOp::Lock, 0), &opened());
@@ -138,7 +139,7 @@ fn an_owner_begins_with_the_open_and_goes_on_with_its_locks() {
     let held = Some(LOCKS[1]);
     let more = (Op::Lock, held, false);
     assert_eq!(locker.make(first, &granted(Op::Lock)), (more, Some(0)));
-    // Another owner is denied, and stays one without locks.
+    // Another owner is denied the lock, and still has no locks.
     for _ in 0..2 {
         let second = (NfsLockOp::Lock, 1);
         let answer = denied(Op::Lock);
@@ -150,7 +151,7 @@ fn an_owner_begins_with_the_open_and_goes_on_with_its_locks() {
     let unlock = (NfsLockOp::Unlock, 0);
     let unlocks = (Op::Locku, held, false);
     assert_eq!(locker.make(unlock, &granted(Op::Locku)), (unlocks, Some(0)));
-    // Without locks, the server refuses.
+    // The server rejects an unlock by an owner without locks.
     let unlocks = (Op::Locku, Some(*ANONYMOUS), false);
     let answer = failed(Op::Locku, 10025);
     let asked = locker.make((NfsLockOp::Unlock, 1), &answer);
@@ -166,7 +167,7 @@ fn a_file_that_cannot_be_opened_is_not_locked() {
     assert_eq!(locker.make(lock, &opened()), (OPENS, None));
 }
 
-/// A server that has forgotten a lock is asked again with a new open; one that always forgets is not asked for ever.
+/// If a server has forgotten a lock, the file is opened again and the lock requested again, but not forever.
 #[test]
 fn a_lock_that_the_server_has_forgotten_is_made_again() {
     let mut locker = Locker::locked();
@@ -185,7 +186,7 @@ fn a_lock_that_the_server_has_forgotten_is_made_again() {
     assert_eq!(again, unlocks(*ANONYMOUS));
 }
 
-/// Closing a file would release its locks.
+/// A file with locks isn't closed to make room, because closing would release its locks.
 #[test]
 fn a_file_with_locks_stays_open() {
     let check = |unlocks: bool, next: &[u16]| {
@@ -207,7 +208,8 @@ fn a_file_with_locks_stays_open() {
     check(true, &[2]);
 }
 
-/// Locks are left to the thread that connects, with their ranges, and those that it reclaims are the owner's.
+/// Locks and their ranges are left to the thread that connects, and locks that it reclaims still belong to their
+/// owner.
 #[test]
 fn another_session_goes_on_with_the_reclaimed_locks() {
     let mut locker = Locker::locked();

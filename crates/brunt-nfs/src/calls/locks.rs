@@ -1,6 +1,7 @@
-//! Operations on locks (NFSv4.1). The first LOCK of a file that isn't open opens it, in a compound of its own: servers
-//! take no current stateid for that of the open in LOCK (Linux's answers NFS4ERR_BAD_STATEID). An owner without locks on
-//! a file begins with the stateid of the open; what the server returns is that of its locks there.
+//! Lock operations (NFSv4.1). If the file isn't open, a LOCK first opens it in a separate compound, because servers
+//! don't accept the current stateid as the open's stateid in LOCK (Linux returns NFS4ERR_BAD_STATEID). An owner's
+//! first lock on a file uses the stateid of the open; the server returns a stateid for the owner's locks on that
+//! file, which later operations use.
 //!
 //! The rule: as for other files, a stateid is chosen when the call gets a slot.
 
@@ -25,7 +26,7 @@ pub(super) struct CallLock {
 }
 
 impl NfsCalls {
-    /// Queues an operation on locks, as [`NfsCalls::start_as`].
+    /// Queues a lock operation, like [`NfsCalls::start_as`].
     ///
     /// # Panics
     /// With NFSv3, or if the call with this index is outstanding.
@@ -56,8 +57,8 @@ impl NfsCalls {
         self.queue(index, head, (slot_at, Some(file)), NfsPayload::None);
     }
 
-    /// Writes the operation of a call that got a slot. An owner that has no locks on the file has nothing to unlock, which
-    /// the server says.
+    /// Writes the operation of a call that got a slot. An unlock by an owner without locks on the file is sent
+    /// anyway, and the server rejects it.
     pub(super) fn use_lock(&mut self, index: u16, lock: CallLock) {
         let CallLock { op, range, owner } = lock;
         let call = &mut self.calls[usize::from(index)];
@@ -100,8 +101,8 @@ impl NfsCalls {
         }
     }
 
-    /// Keeps what a reply says about locks. `true`: the call has only opened its file so far, or the server has forgotten
-    /// it, so the call has to be made again.
+    /// Records what a reply says about locks. `true`: the call has only opened its file so far, or the server has
+    /// forgotten the open, so the call has to be repeated.
     pub(super) fn settle_lock(
         &mut self,
         index: u16,
@@ -117,7 +118,7 @@ impl NfsCalls {
             let found = opened(body);
             if let Some(found) = found {
                 self.on_opened(index, found);
-                // An attempt is one of LOCK.
+                // Only a LOCK counts as an attempt, not the OPEN before it.
                 self.calls[usize::from(index)].tries -= 1;
             }
             return found.is_some();

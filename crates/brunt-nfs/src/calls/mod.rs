@@ -5,8 +5,8 @@
 //! [`NfsCalls::pull`], asks [`NfsCalls::examine`] what has arrived, reads the results of a reply
 //! ([`NfsCalls::results`]), and ends the call ([`NfsCalls::end`]).
 //!
-//! A call that times out ends the connection: a server that lost a call on a working connection never answers it there
-//! (RFC 1813, 4.3 leaves this to the client; the Linux kernel's does the same).
+//! A call that times out ends the connection: a server that lost a call on a working connection never answers it
+//! there (RFC 1813, 4.3 leaves this to the client; the Linux client does the same).
 //!
 //! The one rule: a reply belongs to a call that was sent on this connection and not answered; any other reply is an
 //! [`crate::rpc::NfsViolation`].
@@ -37,9 +37,10 @@ use crate::record::NfsRecord;
 use crate::rpc::{begin_call, finish_record};
 use crate::v41::{NfsClient, NfsEncoded, NfsFileAccess, NfsGrant, NfsSlot, access_of, encode_call};
 
-/// Maximum calls of one connection: xids carry the index in `INDEX_BITS` bits. As deep as a load's queue may be.
+/// Maximum calls of one connection: xids carry the index in `INDEX_BITS` bits. The same as a load's maximum queue
+/// depth.
 pub const DEPTH_MAX: u32 = 4096;
-/// With NFSv4.1 there are twice as many calls and one more.
+/// Enough for NFSv4.1, which has twice as many calls plus one.
 const INDEX_BITS: u32 = 14;
 
 /// The configuration of a connection's calls.
@@ -123,7 +124,7 @@ pub enum NfsUnanswered {
     Lost,
 }
 
-/// How many bytes a reply may have beyond [`crate::rpc::REPLY_HEAD_BYTES_MAX`].
+/// Maximum length of a reply beyond [`crate::rpc::REPLY_HEAD_BYTES_MAX`], in bytes.
 pub fn reply_data_max(args: &Args<'_>) -> u32 {
     match args {
         Args::Read { count, .. } | Args::Readdir { count, .. } => *count,
@@ -146,9 +147,9 @@ enum CallState {
 struct Call {
     state: CallState,
     xid: Xid,
-    /// NULL for what NFSv3 doesn't have.
+    /// NULL for operations that NFSv3 doesn't have.
     procedure: Procedure,
-    /// An operation on locks (NFSv4.1).
+    /// A lock operation (NFSv4.1).
     lock: Option<CallLock>,
     /// The record, without data and padding.
     head: Vec<u8>,
@@ -194,12 +195,12 @@ pub struct NfsCalls {
     replays: u64,
     timeouts: u64,
     record: NfsRecord,
-    /// With NFSv4.1. After the calls of the owner, one renews the lease, and as many as the owner's close files.
+    /// With NFSv4.1. `calls` has the owner's calls, one to renew the lease, and as many as the owner's to close files.
     compounds: Option<Compounds>,
 }
 
 impl NfsCalls {
-    /// No calls yet, and no connection.
+    /// Calls without a connection, none of them outstanding.
     ///
     /// # Panics
     /// If the depth is 0 or exceeds [`DEPTH_MAX`].
@@ -325,7 +326,7 @@ impl NfsCalls {
         head
     }
 
-    /// Queues a call with this head; the slot's place in it, and its file.
+    /// Queues a call with this head; the pair is the slot's offset in it and the call's file.
     fn queue(
         &mut self,
         index: u16,
@@ -370,7 +371,7 @@ impl NfsCalls {
         &self.calls[usize::from(index)].head
     }
 
-    /// The call was answered, or its owner cancels it before it is sent.
+    /// Ends a call that was answered, or that its owner cancels before it is sent.
     pub fn end(&mut self, index: u16) {
         let call = &mut self.calls[usize::from(index)];
         if call.state == CallState::Waiting {
@@ -401,7 +402,7 @@ impl NfsCalls {
         self.timeouts
     }
 
-    // ---- time, loss and return
+    // ---- timeouts and lost connections
 
     /// When [`NfsCalls::on_time`] must be called next.
     pub fn deadline(&self) -> Nanos {
@@ -432,7 +433,7 @@ impl NfsCalls {
                     self.timeouts += 1;
                     self.late = Some(call.name());
                 }
-                // It is waiting for a slot, and its time limit begins when it is sent.
+                // The call is waiting for a slot; its time limit begins when it is sent.
                 CallState::Waiting if call.deadline <= now => {
                     call.deadline = now.after(self.config.timeout);
                     self.next_check = self.next_check.min(call.deadline);
@@ -467,7 +468,7 @@ impl NfsCalls {
     }
 
     /// The connection is lost: calls in flight wait for the next one, except those that have used up their attempts.
-    /// These are returned with the reason, and have ended.
+    /// The latter have ended, and are returned with the reason.
     pub fn detach(&mut self) -> Vec<(u16, NfsUnanswered)> {
         (self.attached, self.next_check) = (false, Nanos::MAX);
         self.keep_files();
@@ -493,7 +494,7 @@ impl NfsCalls {
         for (index, _) in &given_up {
             self.abandon_slot(*index);
         }
-        // Those that renew the lease and close files have no owner.
+        // Calls that renew the lease or close files have no owner.
         given_up.retain(|(index, _)| u32::from(*index) < self.config.depth);
         given_up
     }

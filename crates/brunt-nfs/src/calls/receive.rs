@@ -52,7 +52,7 @@ pub struct NfsReadData {
 pub struct NfsCollected {
     /// Bytes that belong to the record.
     pub consumed: usize,
-    /// At the end of the record, the call and the record.
+    /// At the end of the record: its call, and the record.
     pub reply: Option<(u16, Vec<u8>)>,
 }
 
@@ -61,7 +61,7 @@ pub struct NfsCollected {
 pub enum NfsReply<'a> {
     /// The server executed it, with this result.
     Results(Results<'a>),
-    /// RPC refused it.
+    /// RPC rejected the call.
     Refused(ReplyStatus),
 }
 
@@ -93,7 +93,7 @@ impl NfsCalls {
     /// What the received bytes begin with.
     ///
     /// # Errors
-    /// Something that no call allows.
+    /// No outstanding call allows these bytes.
     #[inline]
     pub fn examine(&self, bytes: &[u8]) -> Result<NfsIncoming, NfsViolation> {
         if self.record.is_begun() {
@@ -143,7 +143,7 @@ impl NfsCalls {
         }
     }
 
-    /// Looks for the data in the beginning of a READ's reply of `len` bytes.
+    /// Looks for the data at the beginning of a READ's reply of `len` bytes.
     fn examine_read(
         &self,
         call: u16,
@@ -187,7 +187,7 @@ impl NfsCalls {
                 Err(error) => return Err(bad_results(operation, error)),
             }
         }
-        // Only data makes a reply long.
+        // Only replies with data are long.
         match len > REPLY_HEAD_BYTES_MAX && record.len() >= REPLY_HEAD_BYTES_MAX as usize {
             true => Err(NfsViolation::Long {
                 bytes: len.into(),

@@ -116,7 +116,7 @@ fn arrive(calls: &NfsCalls, bytes: &[u8]) -> Result<NfsIncoming, NfsViolation> {
     Ok(incoming)
 }
 
-/// A call is the requested one, under the requested identity.
+/// Calls have the requested arguments and identity.
 #[test]
 fn a_call_carries_its_arguments_and_identity() {
     let mut calls = calls(4, 2);
@@ -344,7 +344,7 @@ fn hostile_replies_are_violations() {
     );
 }
 
-/// A record mark is refused before anything of the record has arrived.
+/// A bad record mark is rejected before any of the record has arrived.
 #[test]
 fn a_mark_of_two_gib_is_refused_at_once() {
     let mut calls = calls(1, 2);

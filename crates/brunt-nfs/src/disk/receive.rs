@@ -14,13 +14,13 @@ use crate::rpc::NfsViolation;
 use crate::v41::NfsScratch;
 
 impl NfsDisk {
-    /// Where the data of a READ belongs: the first byte in the buffer of its task.
+    /// Offset of a READ's data in the buffer of its task.
     #[inline]
     pub fn place_of(&self, read: &NfsReadData) -> usize {
         self.tasks[usize::from(read.call)].done_bytes as usize
     }
 
-    /// A READ whose data is already in place.
+    /// Handles the reply to a READ whose data is already in place.
     ///
     /// # Errors
     /// The reply makes no progress.
@@ -30,7 +30,7 @@ impl NfsDisk {
         self.read_done(read.call, read.len, read.eof, now)
     }
 
-    /// A complete record, without its mark.
+    /// Handles a complete record, without its mark.
     ///
     /// # Errors
     /// The reply violates a protocol.

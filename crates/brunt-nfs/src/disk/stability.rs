@@ -23,16 +23,16 @@ struct State {
     written: u64,
     /// How many of these are committed.
     committed: u64,
-    /// How often uncommitted writes were lost.
+    /// Number of times that uncommitted writes were lost.
     losses: u64,
 }
 
 impl State {
-    /// A reply carried this verifier.
+    /// Handles the verifier of a reply.
     fn see(&mut self, verifier: u64) {
         if self.verifier.is_some_and(|known| known != verifier) && self.written > self.committed {
             self.losses += 1;
-            // Reported; later flushes must not wait for them.
+            // The loss is reported; later flushes must not wait for these writes.
             self.committed = self.written;
         }
         self.verifier = Some(verifier);
@@ -64,7 +64,7 @@ impl NfsStability {
         state.committed = state.committed.max(mark);
     }
 
-    /// How often writes were lost so far.
+    /// Number of times that writes were lost so far.
     pub fn losses(&self) -> u64 {
         self.lock().losses
     }
@@ -101,6 +101,10 @@ mod tests {
         assert_eq!(stability.losses(), 1, "stable writes are not lost");
         stability.on_write(4, true);
         stability.on_commit(5, stability.before_commit());
-        assert_eq!(stability.losses(), 2, "the COMMIT's own verifier tells");
+        assert_eq!(
+            stability.losses(),
+            2,
+            "the COMMIT's own verifier shows the loss"
+        );
     }
 }

@@ -93,7 +93,7 @@ pub(super) struct Nodes {
     pub(super) now: NfsTime,
 }
 
-/// The later one of the present and the moment after `before`: every change is visible in the times.
+/// The current time, or the moment after `before` if that is later, so that every change is visible in the times.
 fn later(before: NfsTime, now: NfsTime) -> NfsTime {
     let nanos = |time: NfsTime| (u64::from(time.seconds.get()), time.nseconds.get());
     if nanos(now) > nanos(before) {

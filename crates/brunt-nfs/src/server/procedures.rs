@@ -255,7 +255,7 @@ impl Procedures {
         (attributes.size, attributes.used) = (size.into(), size.into());
     }
 
-    /// Checks that a node can get this size.
+    /// Checks that a node can have this size.
     fn check_size(&self, id: NodeId, set: &SetAttributes<'_>) -> Result<(), Status> {
         match (&self.nodes.node(id).body, set.size) {
             (_, None) => Ok(()),
@@ -330,8 +330,8 @@ impl Procedures {
         Ok(ResultBody::Write {
             wcc: self.after(id),
             count,
-            // No data is kept, so any stability is fine. Returning the requested one lets clients send COMMIT for
-            // unstable writes.
+            // No data is kept, so any stability is fine. Returning the requested stability lets clients send COMMIT
+            // for unstable writes.
             committed: stable,
             verifier: self.nodes.instance,
         })

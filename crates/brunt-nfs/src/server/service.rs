@@ -1,4 +1,4 @@
-//! Calls and replies of the null server: what has arrived, and the reply to each call. Without I/O.
+//! The null server's calls and replies: what has arrived, and the reply to each call. Without I/O.
 //!
 //! The rule: an RPC record gets one reply with its xid; anything else ends the connection.
 
@@ -18,8 +18,8 @@ use super::procedures::Procedures;
 use super::{EXPORT, TRANSFER_BYTES_MAX};
 use crate::rpc::{NfsViolation, begin_reply, finish_record};
 
-/// Maximum length of a call without its data: an RPC header has at most 848 bytes, the arguments of SYMLINK, the
-/// longest, 5284.
+/// Maximum length of a call without its data: the RPC header has at most 848 bytes, and the longest arguments, those
+/// of SYMLINK, 5284.
 const HEAD_BYTES_MAX: u32 = 8 << 10;
 /// Maximum length of a call.
 pub const CALL_BYTES_MAX: u32 = TRANSFER_BYTES_MAX + HEAD_BYTES_MAX;

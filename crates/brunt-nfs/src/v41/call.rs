@@ -1,7 +1,7 @@
-//! A call of NFSv3 as a compound of NFSv4.1: SEQUENCE, the file or directory, and the operations on it.
+//! An NFSv3 call as an NFSv4.1 compound: SEQUENCE, the file or directory, and the operations on it.
 //!
-//! The rule: which operations a compound has follows from the procedure alone ([`operations`]), so a reply can be checked
-//! without its call.
+//! The rule: which operations a compound has follows from the procedure alone ([`operations`]), so a reply can be
+//! checked without its call.
 
 use brunt_wire::nfs::FileHandle;
 use brunt_wire::nfs::v3::{self, CreateHow, NodeKind, Procedure, SetAttributes};
@@ -79,7 +79,7 @@ pub(crate) enum NfsFileAccess {
     Elsewhere,
 }
 
-/// Where the parts of an encoded compound are that are known later.
+/// Offsets of the parts of an encoded compound that become known later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NfsEncoded {
     /// The slot ([`super::put_slot`]).
@@ -88,7 +88,7 @@ pub(crate) struct NfsEncoded {
     pub io_at: Option<usize>,
 }
 
-/// Begins a compound with `count` operations by a SEQUENCE. Returns where its slot belongs.
+/// Begins a compound with `count` operations by a SEQUENCE. Returns the slot's offset.
 pub(super) fn begin_compound(count: u32, cache: bool, out: &mut Vec<u8>) -> usize {
     CompoundArgs::begin(out, 1, count);
     let sequence = Args::Sequence {
@@ -103,7 +103,7 @@ pub(super) fn begin_compound(count: u32, cache: bool, out: &mut Vec<u8>) -> usiz
     out.len() - 36 + 4
 }
 
-/// Whether a server has to keep its reply, because executing the call twice differs from once.
+/// Whether a server has to keep the reply, because executing the call twice differs from executing it once.
 const fn changes(procedure: Procedure) -> bool {
     matches!(
         procedure,
@@ -119,7 +119,8 @@ const fn changes(procedure: Procedure) -> bool {
     )
 }
 
-/// Appends the compound of a call to `out`, without data that is elsewhere. An empty handle stands for the server's root.
+/// Appends the compound of a call to `out`, without data that is elsewhere. An empty handle stands for the server's
+/// root.
 // Long because it has a case per procedure.
 pub(crate) fn encode_call(
     args: &v3::Args<'_>,
@@ -340,7 +341,7 @@ fn open(name: &[u8], how: CreateHow<'_>, list: &mut AttributeList, out: &mut Vec
     Args::Open {
         access: ACCESS_WRITE | WANT_NO_DELEGATION,
         deny: 0,
-        // Servers ignore it: the session says which client it is (RFC 8881, 18.16.3).
+        // Servers ignore it: the session identifies the client (RFC 8881, 18.16.3).
         client: 0,
         owner: OWNER,
         create,

@@ -32,7 +32,7 @@ const CALL_HEAD_BYTES: u32 = 4096;
 /// operations, at most 6 (`call::operations`).
 const CLOSES: u32 = 31;
 const OPERATIONS: u32 = 1 + 2 * CLOSES;
-/// Callbacks are not received; servers want some program nevertheless (as libnfs's and Linux's).
+/// Callbacks are not received, but servers require a callback program; libnfs and Linux send one too.
 const CALLBACK_PROGRAM: u32 = 0x4000_0000;
 /// The lease if the server doesn't state one (RFC 8881 has no default; Linux's server uses this one).
 const LEASE: Duration = Duration::from_secs(90);
@@ -44,7 +44,7 @@ pub struct NfsGrant {
     pub client: u64,
     /// The session's id.
     pub session: [u8; 16],
-    /// How many slots there are for calls.
+    /// Number of slots for calls.
     pub slots: u32,
     /// Maximum data of a WRITE, by the session's limits.
     pub write_bytes_max: u32,
@@ -56,7 +56,7 @@ pub struct NfsGrant {
     pub lease: Duration,
 }
 
-/// Why a server gave no session.
+/// Why a server granted no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NfsSetupError {
     /// A status.
@@ -93,7 +93,7 @@ impl NfsSeat {
         }
     }
 
-    /// The files that are open, or were.
+    /// Takes the list of files that are open, or were when the connection was lost.
     pub(crate) fn take_opens(&mut self) -> Vec<NfsOpenFile> {
         std::mem::take(&mut self.opens)
     }
@@ -108,7 +108,7 @@ impl NfsSeat {
         self.grant
     }
 
-    /// The session no longer exists.
+    /// Forgets the session, which no longer exists.
     pub fn forget(&mut self) {
         self.grant = None;
     }
@@ -124,13 +124,13 @@ impl NfsSeat {
         })
     }
 
-    /// The server executed a call on the seat's slot.
+    /// Records that the server executed a call on the seat's slot.
     pub(crate) fn on_executed(&mut self) {
         self.executed = self.executed.wrapping_add(1);
     }
 
-    /// Appends EXCHANGE_ID, the first call. Each has a new verifier, so the server takes it for a restarted client and
-    /// discards the previous session, whatever its state (RFC 8881, 18.35.4).
+    /// Appends EXCHANGE_ID, the first call. Each has a new verifier, so the server assumes that the client restarted
+    /// and discards the previous session, whatever its state (RFC 8881, 18.35.4).
     pub(crate) fn exchange_id(&mut self, out: &mut Vec<u8>) {
         self.verifier = self.verifier.wrapping_add(1);
         let args = Args::ExchangeId {
@@ -141,7 +141,7 @@ impl NfsSeat {
         compound(&[args], out);
     }
 
-    /// Its results: the client's id, and the sequence number for CREATE_SESSION.
+    /// Parses the results of EXCHANGE_ID: the client's id, and the sequence number for CREATE_SESSION.
     pub(crate) fn on_exchange_id(body: &[u8]) -> Result<(u64, u32), NfsSetupError> {
         match only(Op::ExchangeId, body)? {
             ResultBody::ExchangeId {
@@ -160,7 +160,7 @@ impl NfsSeat {
             operations_max: OPERATIONS,
             slots: self.slots + 1,
         };
-        // It isn't used, but has to be described.
+        // The back channel isn't used, but has to be described.
         let back = SessionChannel {
             request_bytes_max: CALL_HEAD_BYTES,
             response_bytes_max: CALL_HEAD_BYTES,
@@ -179,7 +179,7 @@ impl NfsSeat {
         compound(&[args], out);
     }
 
-    /// Its results: the session.
+    /// Parses the results of CREATE_SESSION: the session.
     pub(crate) fn on_create_session(
         &mut self,
         client: u64,
@@ -216,8 +216,8 @@ impl NfsSeat {
         put_slot(out, slot_at, &slot);
     }
 
-    /// Appends a call on the seat's slot that reclaims a lock on a file that was reclaimed. `held`: the stateid of the
-    /// owner's locks that were.
+    /// Appends a call on the seat's slot that reclaims a lock on a file that was reclaimed. `held` is the stateid of
+    /// the owner's locks that are reclaimed already.
     pub(crate) fn reclaim_lock(
         &self,
         file: &NfsOpenFile,
@@ -233,8 +233,8 @@ impl NfsSeat {
         put_slot(out, slot_at, &slot);
     }
 
-    /// Appends the last call of the setup, on the seat's slot: it asks for the lease's time, and says that nothing else is
-    /// reclaimed, without which a server refuses to open files (RFC 8881, 18.51.3).
+    /// Appends the last call of the setup, on the seat's slot: it asks for the lease time, and says that nothing else
+    /// will be reclaimed; until then, a server refuses to open files (RFC 8881, 18.51.3).
     pub(crate) fn begin(&self, out: &mut Vec<u8>) {
         const LEASE_TIME: [u8; 4] = bitmap_words(&[10]);
         let slot = self.slot().expect("a session");
@@ -249,7 +249,7 @@ impl NfsSeat {
         put_slot(out, slot_at, &slot);
     }
 
-    /// Its results.
+    /// Handles the results of that call.
     pub(crate) fn on_begin(&mut self, body: &[u8]) -> Result<(), NfsSetupError> {
         let parse = |error| NfsSetupError::Parse(Op::ReclaimComplete, error);
         let reply = CompoundResults::parse(&mut Cursor::new(body)).map_err(parse)?;
@@ -264,7 +264,7 @@ impl NfsSeat {
                 grant.lease = Duration::from_secs(seconds.into());
             }
             match Op::from_number(result.number) {
-                // The client is an old one with a new session.
+                // The server knows the client already; only the session is new.
                 Some(Op::ReclaimComplete) if result.status == Status::COMPLETE_ALREADY => {}
                 Some(op) if result.status != Status::OK => {
                     return Err(NfsSetupError::Status(op, result.status));

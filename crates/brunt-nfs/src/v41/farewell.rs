@@ -1,9 +1,9 @@
-//! How a client gives back what it has on a server, without I/O: it releases its locks, closes its files, then ends the session
-//! (DESTROY_SESSION; RFC 8881, 18.37), then gives up its id (DESTROY_CLIENTID; 18.50), which a server refuses to a client
-//! that still has a session or open files.
+//! How a client releases its state on a server, without I/O: it releases its locks, closes its files, then destroys
+//! its session (DESTROY_SESSION; RFC 8881, 18.37) and finally its id (DESTROY_CLIENTID; 18.50), which a server
+//! refuses while the client has a session or open files.
 //!
-//! The one rule: a call is sent when those that it must not overtake were answered, because a server executes calls on
-//! different slots, and those without a slot, in any order.
+//! The one rule: a call is sent only after the calls that it must not overtake have been answered, because a server
+//! executes calls on different slots, and calls without a slot, in any order.
 
 use brunt_wire::nfs::DATA_BYTES_MAX;
 use brunt_wire::nfs::v4::{Args, CompoundArgs, PROCEDURE_COMPOUND, Stateid};
@@ -30,13 +30,13 @@ enum Stage {
 
 /// The last calls of a client.
 ///
-/// Its driver sends the records of [`NfsFarewell::next_calls`], passes what it receives to [`NfsFarewell::receive`] while
-/// [`NfsFarewell::is_waiting`], and goes on with the next ones, until there are none. If answers don't come, it goes on
-/// without them: the server then frees everything with the lease.
+/// Its driver sends the records of [`NfsFarewell::next_calls`], passes what it receives to [`NfsFarewell::receive`]
+/// while [`NfsFarewell::is_waiting`], and repeats this until there are no more records. If answers don't arrive, it
+/// continues without them: the server then frees everything when the lease expires.
 #[derive(Debug)]
 pub struct NfsFarewell {
     grant: NfsGrant,
-    /// Of the last call.
+    /// The xid of the last call.
     xid: Xid,
     credentials: Vec<u8>,
     stage: Stage,
@@ -52,7 +52,7 @@ pub struct NfsFarewell {
 }
 
 impl NfsFarewell {
-    /// That of a client without open files. Its calls have xids after this one.
+    /// The farewell of a client without open files. Its calls have xids after this one.
     pub(crate) fn new(grant: NfsGrant, xid: Xid, credentials: &[u8]) -> NfsFarewell {
         NfsFarewell {
             grant,
@@ -68,8 +68,8 @@ impl NfsFarewell {
         }
     }
 
-    /// Before the session ends, the locks on these files are released and the files closed on these slots, which have no
-    /// calls.
+    /// Adds files to be closed before the session ends, after releasing their locks; `slots` are slots without calls,
+    /// to use for that.
     pub(crate) fn with_files(self, files: Vec<NfsOpenFile>, slots: Vec<NfsSlot>) -> NfsFarewell {
         let (mut locks, mut stateids) = (Vec::new(), Vec::new());
         for file in files {
@@ -85,7 +85,7 @@ impl NfsFarewell {
         }
     }
 
-    /// First of all, these records are sent, and calls with these xids are answered.
+    /// Adds records to send first, and xids of calls whose answers to wait for.
     pub(crate) fn with_calls(self, begun: Vec<Vec<u8>>, awaited: Vec<Xid>) -> NfsFarewell {
         NfsFarewell {
             begun,
@@ -131,8 +131,8 @@ impl NfsFarewell {
         !self.awaited.is_empty()
     }
 
-    /// Takes received bytes. Returns how many were consumed, without those of an incomplete record mark; `None` if these
-    /// are no records.
+    /// Handles received bytes. Returns how many were consumed, excluding an incomplete record mark; `None` if they
+    /// are not records.
     pub fn receive(&mut self, bytes: &[u8]) -> Option<usize> {
         let (mut at, limit) = (0, DATA_BYTES_MAX + REPLY_HEAD_BYTES_MAX);
         loop {
@@ -151,9 +151,9 @@ impl NfsFarewell {
         left.is_empty() || self.slots.is_empty()
     }
 
-    /// One compound for each slot, as long as there are locks to release or files to close.
+    /// One compound per slot, as long as there are locks to release or files to close.
     fn ends(&mut self, how: NfsClosing) -> Vec<Vec<u8>> {
-        // SEQUENCE, then two operations for each.
+        // SEQUENCE, then two operations per lock or file.
         let count = (self.grant.operations.saturating_sub(1) / 2).max(1) as usize;
         let mut records = Vec::new();
         let mut slots = std::mem::take(&mut self.slots);
@@ -174,7 +174,7 @@ impl NfsFarewell {
                     how.encode(handle, stateid, body);
                 }
             }));
-            // That of the next call on this slot.
+            // For the next call on this slot.
             slot.sequence = slot.sequence.wrapping_add(1);
         }
         self.slots = slots;

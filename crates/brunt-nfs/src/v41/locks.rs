@@ -1,7 +1,7 @@
-//! Locks of byte ranges (RFC 8881, 9), without I/O: the operations on them, which NFSv3 leaves to another protocol, and
-//! what a client has to know about the locks that it holds.
+//! Byte-range locks (RFC 8881, 9), without I/O: the lock operations, which NFSv3 leaves to another protocol, and what
+//! a client has to know about the locks that it holds.
 //!
-//! The rule: ranges are those that the server granted, so that all of them can be reclaimed after its restart.
+//! The rule: the ranges are those that the server granted, so that all of them can be reclaimed after it restarts.
 
 use brunt_wire::nfs::FileHandle;
 use brunt_wire::nfs::v3::{self, ResultBody, Status};
@@ -12,7 +12,7 @@ use super::call::begin_compound;
 use super::opens::{ACCESS_READ, ACCESS_WRITE};
 use super::reply::walk;
 
-/// An operation on locks.
+/// A lock operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NfsLockOp {
     /// LOCK.
@@ -48,7 +48,7 @@ impl NfsLockOp {
         self.op().name()
     }
 
-    /// The operations of its compound. The OPEN is in one of its own, if the file isn't open.
+    /// The operations of its compound. If the file isn't open, the OPEN is sent in a separate compound.
     const fn operations(self) -> &'static [Op] {
         match self {
             NfsLockOp::Lock => &[Op::Sequence, Op::Putfh, Op::Open, Op::Lock],
@@ -65,7 +65,7 @@ pub struct NfsRange {
     pub kind: u32,
     /// Its first byte.
     pub offset: u64,
-    /// Its length; `u64::MAX` up to the end of the file, whatever that becomes.
+    /// Its length; `u64::MAX`: up to the end of the file, however much it grows.
     pub length: u64,
 }
 
@@ -81,7 +81,7 @@ impl NfsRange {
         self.kind % 2 == 1
     }
 
-    /// How the file has to be open.
+    /// The access with which the file has to be open.
     pub(crate) const fn access(self) -> u32 {
         match self.is_read() {
             true => ACCESS_READ,
@@ -107,14 +107,14 @@ impl NfsRange {
     }
 }
 
-/// An operation on the locks of a file.
+/// A lock operation on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NfsLock<'a> {
     /// The operation.
     pub op: NfsLockOp,
     /// The file.
     pub file: FileHandle<'a>,
-    /// Which bytes, and how.
+    /// The bytes, and the type of the lock.
     pub range: NfsRange,
     /// The lock owner's number.
     pub owner: u32,
@@ -130,7 +130,7 @@ pub(crate) struct NfsHeldLocks {
 }
 
 impl NfsHeldLocks {
-    /// The server granted a lock, or released one if not `locks`.
+    /// Records that the server granted a lock or, if not `locks`, released one.
     pub fn change(&mut self, range: NfsRange, locks: bool) {
         let (start, end) = (range.offset, range.end());
         let mut kept = Vec::with_capacity(self.ranges.len() + 2);
@@ -145,7 +145,7 @@ impl NfsHeldLocks {
             }
         }
         if locks {
-            // Nothing waits for a lock that was granted.
+            // The type of a granted lock is one without waiting.
             let kind = if range.is_read() { 1 } else { 2 };
             kept.push(NfsRange::between(kind, start, end));
         }
@@ -153,7 +153,7 @@ impl NfsHeldLocks {
     }
 }
 
-/// Appends the beginning of an operation's compound, up to the file. Returns where its slot belongs.
+/// Appends the beginning of an operation's compound, up to the file. Returns the slot's offset.
 pub(crate) fn begin_lock(lock: &NfsLock<'_>, out: &mut Vec<u8>) -> usize {
     let slot_at = begin_compound(3, lock.op != NfsLockOp::Test, out);
     Args::Putfh { object: lock.file }.encode(out);
@@ -193,7 +193,7 @@ pub(crate) fn encode_test(range: NfsRange, owner: u32, out: &mut Vec<u8>) {
         kind: range.kind,
         offset: range.offset,
         length: range.length,
-        // Servers ignore it: the session says which client it is (RFC 8881, 18.11.3).
+        // Servers ignore it: the session identifies the client (RFC 8881, 18.11.3).
         client: 0,
         owner: &lock_owner(owner),
     }
@@ -217,7 +217,7 @@ fn lock_owner(owner: u32) -> [u8; 14] {
     name
 }
 
-/// The stateid of locks that LOCK or LOCKU returned; `None` if it failed or was not executed.
+/// The lock stateid that LOCK or LOCKU returned; `None` if it failed or was not executed.
 pub(crate) fn locked(body: &[u8]) -> Option<Stateid> {
     let reply = CompoundResults::parse(&mut Cursor::new(body)).ok()?;
     for result in reply.operations() {
@@ -228,7 +228,7 @@ pub(crate) fn locked(body: &[u8]) -> Option<Stateid> {
     None
 }
 
-/// The results of an operation on locks, from the body of its reply, and where they end. They are a status alone.
+/// The results of a lock operation, which are only a status, from the body of its reply, and where they end.
 ///
 /// # Errors
 /// The reply is truncated or malformed, or belongs to another call.
@@ -248,7 +248,7 @@ pub(crate) fn lock_results(
 mod tests {
     use super::*;
 
-    /// Of one owner, the last lock of a byte is the one that it has, and the others keep theirs.
+    /// An owner's newest lock on a byte counts; its earlier locks remain on the other bytes.
     #[test]
     fn ranges_are_split_by_later_ones() {
         let range = |kind, offset, length| NfsRange {

@@ -4,18 +4,18 @@
 //! - `call`: a call as a compound;
 //! - `reply`: its results;
 //! - `session`: slots with their sequence numbers, without I/O;
-//! - `opens`: the files that it has open;
-//! - `locks`: the locks that it has on them, and the calls for that;
-//! - `client`: how a client gets a session, keeps it across connections, and reclaims its open files after a restart of
-//!   the server;
-//! - `farewell`: how it gives all of it back;
+//! - `opens`: the files that the client has open;
+//! - `locks`: the locks that the client holds, and the lock operations;
+//! - `client`: how a client gets a session, keeps it across connections, and reclaims its open files after a server
+//!   restart;
+//! - `farewell`: how it releases all of that;
 //! - `shared`: a client that two threads share.
 //!
-//! The first READ or WRITE of a file opens it in the same compound, by its handle and with the access that it needs; later
-//! ones use the stateid. CREATE opens and closes its file. SETATTR of the length carries the stateid of a file that its
-//! caller has open for writing, and otherwise, as any other SETATTR, the anonymous one (RFC 8881, 8.2.3). A session has
-//! no back channel, on which a server could recall a delegation: calls ask for none, and return one that is granted
-//! nevertheless.
+//! The first READ or WRITE of a file opens it in the same compound, by its handle and with the access that it needs;
+//! later calls use the stateid. CREATE opens and closes its file. A SETATTR of the length carries the file's stateid
+//! if its caller has the file open for writing; otherwise, like any other SETATTR, it carries the anonymous one (RFC
+//! 8881, 8.2.3). A session has no back channel on which a server could recall a delegation, so calls ask for no
+//! delegation, and one that is granted anyway is returned.
 //!
 //! The one rule: a call is sent with the same slot and sequence number until it is answered, as long as its session
 //! lives, so that the server executes it once.

@@ -1,7 +1,8 @@
-//! The files that a client has open, without I/O: an open for each file and caller, made by the first call that needs
-//! it and shared by those after it.
+//! The files that a client has open, without I/O: one open per file and caller, made by the first call that needs it
+//! and shared by later calls.
 //!
-//! A table has a limit: beyond it, a file that no call is using is closed for each one that is opened.
+//! The table has a limit: beyond it, opening a file closes another that no call uses; if there is none, the table
+//! grows.
 //!
 //! The one rule: a file is not closed while a call uses its stateid.
 
@@ -49,7 +50,7 @@ pub(crate) struct NfsFileUse {
     pub place: u32,
     /// The stateid; `None` if the call has to open the file.
     pub stateid: Option<Stateid>,
-    /// A file to close instead.
+    /// The file to close, whose place in the table this one took.
     pub evicted: Option<(Vec<u8>, Stateid)>,
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct NfsFileUse {
 pub struct NfsOpened {
     /// The stateid, with a sequence number of 0, which stands for the newest one (RFC 8881, 8.2.2).
     pub stateid: Stateid,
-    /// A delegation, which was not asked for and has to be returned.
+    /// An unrequested delegation, which has to be returned.
     pub delegation: Option<Stateid>,
 }
 
@@ -69,14 +70,14 @@ struct Entry {
     access: u32,
     /// Calls that use it now.
     users: u32,
-    /// It was used since the last search for a file to close.
+    /// Whether it was used since the last search for a file to close.
     is_recent: bool,
     /// The locks on it, which belong to this open.
     locks: Vec<NfsHeldLocks>,
 }
 
 impl Entry {
-    /// Whether the file may be closed: that would release its locks.
+    /// Whether the file may be closed: no call uses it, and it has no locks, which closing would release.
     fn is_free(&self) -> bool {
         self.users == 0 && self.locks.iter().all(|held| held.ranges.is_empty())
     }
@@ -97,7 +98,7 @@ pub(crate) struct NfsOpens {
 }
 
 impl NfsOpens {
-    /// No files, and room for this many.
+    /// A table without files, with room for this many.
     pub fn new(limit: usize) -> NfsOpens {
         NfsOpens {
             limit,
@@ -124,7 +125,7 @@ impl NfsOpens {
         number
     }
 
-    /// A call begins to use a file with this access.
+    /// Begins a call's use of a file with this access.
     pub fn enter(&mut self, owner: u32, handle: &[u8], access: u32) -> NfsFileUse {
         self.set_key(owner, handle);
         let (place, evicted) = match self.places.get(&self.key) {
@@ -142,7 +143,7 @@ impl NfsOpens {
         }
     }
 
-    /// A call begins to use a file if it is open with this access. Returns its place and stateid.
+    /// Begins a call's use of a file if the file is open with this access. Returns its place and stateid.
     pub fn enter_open(&mut self, owner: u32, handle: &[u8], access: u32) -> Option<(u32, Stateid)> {
         self.set_key(owner, handle);
         let place = *self.places.get(&self.key)?;
@@ -159,7 +160,7 @@ impl NfsOpens {
         self.key.extend_from_slice(handle);
     }
 
-    /// Adds the file of `self.key`, in the place of another one if there are too many.
+    /// Adds the file of `self.key`, replacing another one if there are too many.
     fn insert(&mut self) -> (u32, Option<(Vec<u8>, Stateid)>) {
         let entry = Entry {
             key: self.key.clone(),
@@ -184,8 +185,8 @@ impl NfsOpens {
         (place as u32, closed)
     }
 
-    /// A file without users and locks that was not used recently. Looks at each file twice at most: the first look makes it an
-    /// old one.
+    /// Finds a file without users and locks that was not used recently. Looks at each file at most twice; the first
+    /// time, its recent use is forgotten.
     fn victim(&mut self) -> Option<usize> {
         for _ in 0..2 * self.entries.len() {
             let place = self.hand;
@@ -198,16 +199,16 @@ impl NfsOpens {
         None
     }
 
-    /// A call no longer uses the file.
+    /// Ends a call's use of the file.
     pub fn leave(&mut self, place: u32) {
         self.entries[place as usize].users -= 1;
     }
 
-    /// A call opened the file.
+    /// Records that a call opened the file.
     pub fn opened(&mut self, place: u32, access: u32, stateid: Stateid) {
         let entry = &mut self.entries[place as usize];
         entry.access = match entry.stateid {
-            // The same open, upgraded: the server adds up what one owner asks for (RFC 8881, 18.16.3).
+            // The same open, upgraded: the server combines all access that one owner asks for (RFC 8881, 18.16.3).
             Some(known) if known == stateid => entry.access | access,
             _ => {
                 entry.locks.clear();
@@ -217,7 +218,7 @@ impl NfsOpens {
         entry.stateid = Some(stateid);
     }
 
-    /// The server no longer knows this stateid.
+    /// Records that the server no longer knows this stateid.
     pub fn forget(&mut self, place: u32, stateid: &Stateid) {
         let entry = &mut self.entries[place as usize];
         if entry.stateid.as_ref() == Some(stateid) {
@@ -233,7 +234,8 @@ impl NfsOpens {
         of_owner.next().map(|held| held.stateid)
     }
 
-    /// The server granted an owner a lock, or released one if not `locks`; all its locks on the file have this stateid.
+    /// Records that the server granted an owner a lock or, if not `locks`, released one; all the owner's locks on the
+    /// file have this stateid.
     pub fn changed(
         &mut self,
         place: u32,
@@ -255,7 +257,7 @@ impl NfsOpens {
         all[at].change(range, locks);
     }
 
-    /// The server no longer knows the owner's locks on the file.
+    /// Records that the server no longer knows the owner's locks on the file.
     pub fn unlocked(&mut self, place: u32, lock_owner: u32) {
         let locks = &mut self.entries[place as usize].locks;
         locks.retain(|held| held.owner != lock_owner);
@@ -277,7 +279,7 @@ impl NfsOpens {
         })
     }
 
-    /// Another session has these files open, and no others.
+    /// Replaces the contents of the table: a new session has only these files open.
     pub fn replace(&mut self, files: Vec<NfsOpenFile>) {
         self.entries.clear();
         self.places.clear();
@@ -291,14 +293,14 @@ impl NfsOpens {
     }
 }
 
-/// The OPEN of a file by its handle, or one that reclaims it after a restart of the server. Its length is the same for
-/// all owners.
+/// Appends the OPEN of a file by its handle, or the OPEN that reclaims it after a server restart. Its length is the
+/// same for all owners.
 pub(crate) fn encode_open(owner: u32, access: u32, reclaim: bool, out: &mut Vec<u8>) {
     let name = open_owner(owner);
     Args::Open {
         access: access | WANT_NO_DELEGATION,
         deny: 0,
-        // Servers ignore it: the session says which client it is (RFC 8881, 18.16.3).
+        // Servers ignore it: the session identifies the client (RFC 8881, 18.16.3).
         client: 0,
         owner: &name,
         create: OpenCreate::No,
@@ -320,11 +322,11 @@ fn open_owner(owner: u32) -> [u8; 12] {
 /// What a call without an owner does with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NfsClosing {
-    /// Releases an owner's locks, without which it cannot be closed.
+    /// Releases an owner's locks, so that the file can be closed.
     Unlock,
     /// Closes it.
     Close,
-    /// Returns a delegation that was not asked for.
+    /// Returns an unrequested delegation.
     Return,
 }
 
@@ -341,7 +343,7 @@ impl NfsClosing {
     }
 }
 
-/// Appends a compound that closes a file or returns its delegation. Returns where its slot belongs, as
+/// Appends a compound that closes a file or returns its delegation. Returns the slot's offset, like
 /// [`super::encode_call`].
 pub(crate) fn encode_closing(
     how: NfsClosing,
@@ -354,8 +356,8 @@ pub(crate) fn encode_closing(
     slot_at
 }
 
-/// What the OPEN in a compound returned, from the body of the reply, of which only a beginning may have arrived. `None`
-/// if it was not executed or failed, or cannot be read.
+/// What the OPEN in a compound returned, from the body of the reply, which may not have arrived completely. `None` if
+/// it was not executed or failed, or cannot be read.
 pub(crate) fn opened(body: &[u8]) -> Option<NfsOpened> {
     let reply = CompoundResults::parse(&mut Cursor::new(body)).ok()?;
     for result in reply.operations() {
@@ -377,7 +379,7 @@ pub(crate) fn opened(body: &[u8]) -> Option<NfsOpened> {
     None
 }
 
-/// A stateid whose sequence number stands for the newest one, because calls on a file run at the same time.
+/// The stateid with sequence number 0, which stands for the newest one, because calls on a file run at the same time.
 pub(super) fn newest(stateid: &Stateid) -> Stateid {
     let mut newest = *stateid;
     newest[..4].fill(0);
@@ -421,7 +423,7 @@ mod tests {
         check(&mut opens, 0, ACCESS_WRITE, None);
         opens.opened(place, ACCESS_WRITE, stateid(1));
         check(&mut opens, 0, ACCESS_READ | ACCESS_WRITE, Some(1));
-        // What doesn't open a file uses it only if it is open.
+        // Calls that don't open files use a file only if it is open.
         let joined = |opens: &mut NfsOpens, name: &[u8], access| {
             let found = opens.enter_open(0, name, access);
             found.inspect(|(place, _)| opens.leave(*place))

@@ -19,7 +19,7 @@ use super::call::{is_optional, operations};
 /// The id of a user or group whose name is unknown here, as on Linux.
 const NOBODY: u32 = 65534;
 
-/// Room for what results refer to and a reply doesn't contain.
+/// Storage for data that results refer to and a reply doesn't contain.
 #[derive(Debug, Default)]
 pub struct NfsScratch {
     attributes: v3::Attributes,
@@ -52,7 +52,7 @@ pub(crate) fn translate<'a>(
         found,
         end,
     } = walk(operations(procedure), is_optional, body)?;
-    // What a file was opened for is done, even if it could not be closed.
+    // If only CLOSE failed, the operation that the file was opened for has succeeded.
     let results = match status == Status4::OK || last == Some(Op::Close) {
         true => v3::Results {
             status: Status::OK,
@@ -68,7 +68,7 @@ pub(crate) fn translate<'a>(
 
 /// A compound's results.
 pub(super) struct Walked<'a> {
-    /// The status of the whole.
+    /// The compound's status.
     pub(super) status: Status4,
     /// The last operation that was executed.
     last: Option<Op>,
@@ -139,7 +139,7 @@ fn wrong(what: &'static str) -> ParseError {
     Malformed::new(0, what).into()
 }
 
-/// PUTROOTFH takes the place of PUTFH, and ILLEGAL that of any operation (RFC 8881, 15.2).
+/// PUTROOTFH may replace PUTFH, and ILLEGAL any operation (RFC 8881, 15.2).
 fn is_result_of(op: Op, number: u32) -> bool {
     number == op as u32
         || number == Op::Illegal as u32
@@ -287,7 +287,7 @@ fn attributes(from: &Attributes<'_>) -> Option<v3::Attributes> {
     })
 }
 
-/// The number of a user or group: its name is a number, or root's (RFC 8881, 5.9).
+/// The id of a user or group whose name is a number or root (RFC 8881, 5.9).
 fn id(name: Option<&[u8]>) -> u32 {
     let Some(name) = name.and_then(|name| std::str::from_utf8(name).ok()) else {
         return NOBODY;

@@ -1,5 +1,5 @@
-//! The slots of a session (RFC 8881, 2.10.6), without I/O: each has one call at a time, whose sequence number is one more
-//! than that of the last call that the server executed on it.
+//! The slots of a session (RFC 8881, 2.10.6), without I/O: each has one call at a time, whose sequence number is one
+//! more than that of the last call that the server executed on it.
 //!
 //! The one rule: a sequence number advances when the server says that it executed the call, and only then.
 
@@ -30,7 +30,7 @@ pub(crate) struct NfsSlots {
     executed: Vec<u32>,
     /// Slots without a call; the lowest is used first.
     free: BinaryHeap<Reverse<u32>>,
-    /// How many slots the server wants to be used.
+    /// Number of slots that the server wants the client to use.
     target: u32,
 }
 
@@ -65,7 +65,7 @@ impl NfsSlots {
         })
     }
 
-    /// The slot's call ended; if `executed`, the next one has another sequence number.
+    /// Returns the slot of a call that ended; if `executed`, the slot's next call has the next sequence number.
     pub fn give_back(&mut self, slot: NfsSlot, executed: bool) {
         if executed {
             self.executed[slot.slot as usize] = slot.sequence;
@@ -73,7 +73,7 @@ impl NfsSlots {
         self.free.push(Reverse(slot.slot));
     }
 
-    /// The slots without a call, each for one more.
+    /// The slots without a call, each usable for one more call.
     pub fn idle(&self) -> impl Iterator<Item = NfsSlot> {
         let highest = self.target - 1;
         let free = self.free.iter().filter(move |slot| slot.0 <= highest);
@@ -85,7 +85,7 @@ impl NfsSlots {
         })
     }
 
-    /// The server wants no slot above this one to be used. Slot 0 always is.
+    /// Sets the highest slot that the server wants the client to use. Slot 0 may always be used.
     pub fn set_target(&mut self, highest: u32) {
         let count = self.executed.len() as u32;
         self.target = highest.saturating_add(1).clamp(1, count);
@@ -109,16 +109,17 @@ pub(crate) fn asks_to_wait(status: Status) -> bool {
 /// What a reply says about the slot of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sequenced {
-    /// The server executed the call, with this result of the whole compound, and wants no slots above this one to be
+    /// The server executed the call, with this status of the whole compound, and wants no slots above this one to be
     /// used.
     Executed(Status, u32),
-    /// It had already executed the call but didn't keep the reply; the call changes nothing, so it is repeated.
+    /// The server had already executed the call but didn't keep the reply; the call changes nothing, so it is
+    /// repeated.
     Uncached,
-    /// It cannot execute the call yet; the slot is unchanged.
+    /// The server cannot execute the call yet; the slot is unchanged.
     Later(Status),
     /// The session no longer exists, or client and server disagree about its state.
     Over(Status),
-    /// It refused the call; the slot is unchanged.
+    /// The server refused the call; the slot is unchanged.
     Refused(Status),
 }
 
@@ -155,7 +156,7 @@ pub(crate) fn sequenced(body: &[u8], slot: &NfsSlot) -> Result<Sequenced, ParseE
                     "SEQUENCE has another session, slot or sequence number",
                 ));
             }
-            // It may come from the operation after SEQUENCE (RFC 8881, 2.10.6.1.3).
+            // This status may come from the operation after SEQUENCE (RFC 8881, 2.10.6.1.3).
             match reply.status {
                 Status::RETRY_UNCACHED_REP => Ok(Sequenced::Uncached),
                 _ => Ok(Sequenced::Executed(reply.status, target_highest_slot)),

@@ -1,6 +1,6 @@
 //! A client that the thread of a connection shares with the thread that restores the connection.
 //!
-//! The one rule: a session that is over is never handed out again.
+//! The one rule: a session that has ended is never returned again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,8 @@ pub struct NfsClient {
 }
 
 impl NfsClient {
-    /// A client without a session, which will ask for this many slots for calls. `random` tells it from others.
+    /// A client without a session, which will ask for this many slots for calls. `random` distinguishes it from
+    /// others.
     pub fn new(slots: u32, random: u64) -> NfsClient {
         NfsClient {
             seat: Arc::new(Mutex::new(NfsSeat::new(slots, random))),
@@ -39,17 +40,17 @@ impl NfsClient {
         seat.clone()
     }
 
-    /// The client is ready for calls with this session.
+    /// Sets the client, whose session is ready for calls.
     pub(crate) fn set_seat(&self, seat: NfsSeat) {
         *self.locked() = seat;
     }
 
-    /// The session cannot be used any more.
+    /// Marks the session as no longer usable.
     pub(crate) fn end_session(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the session cannot be used any more, and there is no other yet.
+    /// Whether the session can no longer be used, and there is no new one yet.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -59,7 +60,7 @@ impl NfsClient {
         self.locked().put_opens(files);
     }
 
-    /// The files that a new session has open.
+    /// Takes the files that a new session has open.
     pub(crate) fn take_opens(&self) -> Vec<NfsOpenFile> {
         self.locked().take_opens()
     }

@@ -46,7 +46,7 @@ pub fn refusal(url: &str) -> String {
     text
 }
 
-/// Checks the device at this URL. Servers of NFSv3 and 4.1 neither write zeros nor unmap.
+/// Checks the device at this URL. NFSv3 and NFSv4.1 servers can neither write zeros nor unmap.
 pub fn conforms(url: &str) {
     conforms_by_each_engine(Subject {
         url,
@@ -67,7 +67,7 @@ fn the_device_conforms_on_ganesha() {
         "disk",
         "block=4096&write_back=no&connections=3&send_buffer=64k&receive_buffer=64k",
     ));
-    // Without ports, which the port mapper supplies.
+    // Without ports in the URL: the port mapper supplies them.
     conforms(&format!(
         "nfs://127.0.0.1{}/disk",
         server.export().display()
@@ -418,7 +418,7 @@ pub fn list(nfs: &mut NfsConversation, dir: &[u8]) -> BTreeMap<String, Option<Ve
     }
 }
 
-/// A server that is killed with calls in flight: they are sent again. Unstable writes that it acknowledged before may
+/// If a server is killed with calls in flight, they are sent again. Unstable writes that it acknowledged before may
 /// be lost, which the next flush reports. A frozen server causes a timeout.
 #[test]
 fn a_restart_of_ganesha_is_survived_and_reported() {
@@ -523,7 +523,7 @@ impl Capture {
         capture
     }
 
-    /// Sends a mark until it is in the file: then so is everything before it.
+    /// Sends a mark until it appears in the file, which then contains everything before it as well.
     fn wait_for(&self, mark: &[u8]) {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let is_there = || {

@@ -161,7 +161,8 @@ fn open_files_are_reclaimed_after_a_restart() {
     );
 }
 
-/// A lock excludes another owner until it is released. One that is still held at the end doesn't keep the file open.
+/// A lock excludes another owner until it is released. A lock that is still held at the end doesn't keep the file
+/// open.
 #[test]
 fn locks_exclude_other_owners() {
     if !need(&[("tshark", "tshark")]) {
@@ -193,7 +194,7 @@ fn locks_exclude_other_owners() {
             (LOCK, 2, 0, DENIED),
             (UNLOCK, 1, 1, 0),
             (LOCK, 4, 0, 0),
-            // It has none.
+            // This owner has no lock.
             (UNLOCK, 1, 2, 10025),
         ] {
             let found = locker.ask(op, kind, owner);
@@ -209,11 +210,11 @@ fn locks_exclude_other_owners() {
         ask(&file, &filter, "nfs.locktype4").join(" ")
     };
     assert_eq!([calls(12), calls(13)], ["2 2 1 3 2 4", "1 2"]);
-    // The last one releases what is held at the end.
+    // The last LOCKU releases the lock that is still held at the end.
     assert_eq!(calls(14), "2 1 1 2");
 }
 
-/// A field of all packets of a capture that match.
+/// The values of a field in all matching packets of a capture.
 fn ask(file: &Path, filter: &str, field: &str) -> Vec<String> {
     let file = file.to_str().unwrap();
     let nfs = format!("tcp.port=={NFS_PORT},rpc");
@@ -226,7 +227,8 @@ fn ask(file: &Path, filter: &str, field: &str) -> Vec<String> {
     text.lines().map(str::to_string).collect()
 }
 
-/// The server took back all sessions and client ids, which it refuses to clients that still have files open.
+/// Checks that the server destroyed all sessions and client ids, which it refuses for clients that still have files
+/// open.
 fn assert_given_back(file: &Path) {
     for number in [44, 57] {
         let filter = format!("nfs.opcode == {number} && rpc.msgtyp == 1");
@@ -331,7 +333,7 @@ fn many_files_are_closed_before_the_session_ends() {
     );
 }
 
-/// What tshark reads in our compounds is what we meant.
+/// tshark decodes our compounds as intended.
 #[test]
 fn tshark_finds_nothing_malformed_in_compounds() {
     if !need(&[("tshark", "tshark")]) {
@@ -380,13 +382,13 @@ fn tshark_finds_nothing_malformed_in_compounds() {
     assert_given_back(&file);
     let others = [3, 4, 5, 6, 9, 10, 15, 18, 26, 28, 29, 32, 34, 53, 58];
     assert!(others.iter().all(|number| of(*number) > 0), "{seen:?}");
-    // Every call but those that set a client up and end it is on a slot.
+    // Every call except those that set up or end a client is on a slot.
     let statuses = ask(
         "nfs.nfsstat4 == 10063 || nfs.nfsstat4 == 10076",
         "frame.number",
     );
     assert_eq!(statuses, [""; 0], "no slot is used wrongly");
-    // Nor a stateid.
+    // No stateid is used wrongly, either.
     let statuses = ask(
         "nfs.nfsstat4 == 10025 || nfs.nfsstat4 == 10024",
         "frame.number",

@@ -1,5 +1,5 @@
-//! Servers that answer honestly until a device is open, and then violate the protocol: every request ends once, with an
-//! error, and the device's health names the server and what it did.
+//! Servers that answer honestly until a device is open, and then violate the protocol: every request ends once, with
+//! an error, and the device's health names the server and the violation.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use crate::suite::Bench;
 /// What a server sends instead of an honest reply.
 type Spoil = dyn Fn(Vec<u8>) -> Vec<u8> + Send + Sync;
 
-/// A server whose replies to one procedure of NFS are spoiled.
+/// A server that spoils its replies to one NFS procedure.
 struct Hostile {
     port: u16,
     stop: Arc<TcpListener>,
@@ -33,7 +33,7 @@ impl Hostile {
         let stop = Arc::clone(&listener);
         let accept = move || {
             let mut threads = Vec::new();
-            // An empty connection is the end.
+            // A connection without data stops the server.
             while let Ok((socket, _)) = listener.accept() {
                 let mut first = [0];
                 if socket.peek(&mut first).unwrap_or(0) == 0 {
@@ -97,7 +97,7 @@ fn serve(
     }
 }
 
-/// A reply with this status in place of an honest one to a READ.
+/// Replaces an honest reply to a READ with one that has this status.
 fn failing(status: u32) -> Arc<Spoil> {
     Arc::new(move |honest| {
         let xid = u32::from_be_bytes(*honest[MARK_BYTES..].first_chunk().unwrap());
@@ -132,7 +132,7 @@ fn requests_end_once_whatever_a_server_sends() {
         let is_expected = |error: &DeviceError| expected.is_none_or(|expected| *error == expected);
         assert!(errors.iter().all(is_expected), "{words}: {errors:?}");
         let trouble = bench.device.health().trouble.unwrap_or_default();
-        // A status is a valid answer: the results include the target as well.
+        // A status is a valid answer, so the text doesn't name the server; the results name the target anyway.
         let server = match words.contains("NFS3ERR") {
             true => String::new(),
             false => format!("127.0.0.1:{}", server.port),

@@ -1,4 +1,4 @@
-//! A client that makes one operation on the locks of a file after another.
+//! A client that makes lock operations on a file, one at a time.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ pub const LOCK: u64 = 0;
 pub const TEST: u64 = 1;
 pub const UNLOCK: u64 = 2;
 
-/// A request's offset has the operation, the type and the owner in its digits.
+/// The digits of a request's offset are the operation, the lock type and the owner.
 #[derive(Clone, Debug)]
 struct Locks(Vec<u8>);
 
@@ -46,7 +46,7 @@ pub struct Locker {
 }
 
 impl Locker {
-    /// Of the file with this handle.
+    /// A client for the file with this handle.
     pub fn new(backend: &dyn Backend, handle: &[u8]) -> Locker {
         let folder: &NfsFolder = backend.concrete().unwrap().downcast_ref().unwrap();
         let ring = Ring::new(RingConfig::default()).unwrap();
@@ -54,7 +54,7 @@ impl Locker {
         Locker { device, ring }
     }
 
-    /// The status of an operation by this owner, for a lock of this type.
+    /// The status of an operation by this owner, with a lock of this type.
     pub fn ask(&mut self, op: u64, kind: u64, owner: u64) -> u32 {
         let request = Request {
             tag: 1,

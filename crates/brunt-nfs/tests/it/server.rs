@@ -16,7 +16,7 @@ use tempfile::TempDir;
 /// The ports of the server.
 pub const NFS_PORT: u16 = 12_049;
 pub const MOUNT_PORT: u16 = 12_048;
-/// Without a grace period after a start, in which nothing new can be opened.
+/// No grace period after a start, during which nothing new could be opened.
 const NO_GRACE: &str = "Graceless = true;";
 /// Marks the process in the namespaces.
 const INSIDE: &str = "BRUNT_NFS_INSIDE";
@@ -53,8 +53,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// The servers, in the process that this starts for a test. `None` in the process that waited for it, or if the
-    /// test is skipped.
+    /// Starts a separate process for a test, and returns the servers there. `None` in the process that waited for
+    /// that process, or if the test is skipped.
     pub fn within(test: &str) -> Option<Server> {
         if std::env::var_os(INSIDE).is_some() {
             return Some(Server::start());
@@ -63,7 +63,7 @@ impl Server {
         None
     }
 
-    /// Starts them. Their state is in memory, which vanishes with the namespace.
+    /// Starts the servers. Their state is in memory, which vanishes with the namespace.
     fn start() -> Server {
         run("ip", &["link", "set", "lo", "up"]);
         for folder in ["/run", "/var/lib/nfs"] {
@@ -142,7 +142,7 @@ impl Server {
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(self.ganesha.as_ref().expect("a server"));
         rustix::process::kill_process(pid, signal).unwrap();
-        // It stops a moment later.
+        // The signal takes effect a moment later.
         let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
         let is_stopped = || fs::read_to_string(&stat).unwrap().contains(") T ");
         while is_stopped() != (signal == rustix::process::Signal::STOP) {
@@ -160,13 +160,13 @@ impl Server {
         self.url(file, options).replace("/export/", "/reserved/")
     }
 
-    /// The URL of a file or folder in it for NFSv4.1, in which the export has another path.
+    /// The NFSv4.1 URL of a file or folder in the export, which has another path in NFSv4.1.
     pub fn url41(&self, file: &str, options: &str) -> String {
         let join = if options.is_empty() { "" } else { "&" };
         format!("nfs://127.0.0.1:{NFS_PORT}/export/{file}?version=4.1{join}{options}")
     }
 
-    /// The URL of a file in it, by the server's ports.
+    /// The URL of a file in the export, with the server's ports.
     pub fn url(&self, file: &str, options: &str) -> String {
         let export = self.export();
         let join = if options.is_empty() { "" } else { "&" };

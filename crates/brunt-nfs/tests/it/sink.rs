@@ -1,5 +1,5 @@
-//! The null server: the suite of all devices passes on it, its names behave like those of a file system, tshark decodes
-//! its replies correctly, and nothing that a client sends harms it.
+//! The null server: the device conformance suite passes on it, its names behave like those of a file system, tshark
+//! decodes its replies correctly, and nothing that a client sends harms it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -165,7 +165,7 @@ impl Talk {
         }
     }
 
-    /// Names, ids and cookies, by as many calls as it takes.
+    /// Lists names, ids and cookies in as many calls as necessary.
     fn list(&mut self, dir: &[u8], max_count: u32) -> Vec<(String, u64)> {
         let (mut all, mut cookie) = (Vec::new(), 0);
         loop {
@@ -397,7 +397,7 @@ const PLAIN: SetAttributes<'static> = SetAttributes {
     mtime: SetTime::ServerTime,
 };
 
-/// A call of each procedure, and several failures.
+/// One call per procedure, and several failures.
 fn say_everything(talk: &mut Talk) {
     let root = talk.mount();
     for procedure in [0, 2, 3, 4, 5] {
@@ -563,7 +563,7 @@ fn clients_break_only_their_own_connections() {
     begin_call(&mut null, Xid(1), [PROGRAM_NFS, 3, 0], &[]);
     finish_record(&mut null, 0);
     assert_eq!(talk(&null, 28), 28);
-    // The same in two fragments.
+    // The same call in two fragments.
     let (first, second) = null[MARK_BYTES..].split_at(10);
     let fragments = [
         &[0, 0, 0, 10][..],
@@ -600,7 +600,7 @@ fn clients_break_only_their_own_connections() {
     assert_eq!(sink.shutdown().broken, broken.len() as u64);
 }
 
-/// A WRITE is recognized as soon as its data begins, and a damaged one is refused.
+/// A WRITE is recognized as soon as its data begins, and a damaged one is rejected.
 #[test]
 fn a_write_is_recognized_by_its_beginning() {
     let mut call = Vec::new();

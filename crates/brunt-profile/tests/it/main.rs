@@ -46,7 +46,7 @@ fn spins_if_asked() {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// The child, until it has spun; its CPU time in seconds as it reports it itself, user and system.
+/// Runs the child until it has spun; returns the CPU time that it reports, user and system, in seconds.
 fn spun() -> (Child, [f64; 2]) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "spins_if_asked", "--nocapture"])

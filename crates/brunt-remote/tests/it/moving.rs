@@ -215,7 +215,7 @@ fn parts_of_two_folders_do_not_mix_under_one_prefix() {
         "{refused:?}"
     );
     assert_eq!(source(other.path()).waiting().parts, PARTS.len() as u64);
-    // The same goes for a place with objects but no mark.
+    // A place with objects but no mark is refused as well.
     objects.lock().unwrap().remove(&address().key(MARK_NAME));
     let refused = turn_to_the_end(
         &mut first_again(&folder, &objects),

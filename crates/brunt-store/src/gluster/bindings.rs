@@ -93,7 +93,7 @@ struct Handles {
 
 // SAFETY: libgfapi does its own locking; its handles are not bound to a thread.
 unsafe impl Send for Handles {}
-// SAFETY: the same.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Handles {}
 
 impl GlusterFile {

@@ -15,7 +15,7 @@ pub enum LibraryError {
     /// The library cannot be loaded.
     #[error(transparent)]
     Load(#[from] LibraryLoadError),
-    /// The library refused.
+    /// A library call failed.
     #[error("{name}: cannot {doing}: {error}{}", then(.advice))]
     Refused {
         /// The device.

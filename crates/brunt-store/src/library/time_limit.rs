@@ -15,7 +15,7 @@ pub(crate) const CLOSING: Duration = Duration::from_secs(5);
 /// Runs `open`, or fails with `advice` if the library doesn't respond within `time`.
 ///
 /// # Errors
-/// Those of `open`, and [`LibraryError::Silent`].
+/// The errors of `open`, and [`LibraryError::Silent`].
 pub(crate) fn opened<T: Send + 'static>(
     name: String,
     time: Duration,

@@ -93,7 +93,7 @@ pub struct NbdBackend {
 enum StatusAsker {
     NotYet,
     There(Box<NbdStatusAsker>),
-    /// The export has no block status, or the query was refused.
+    /// The export has no block status, or a query failed.
     Never,
 }
 
@@ -138,9 +138,9 @@ impl NbdBackend {
     }
 }
 
-/// Identifies the export by its URL, and by its server and the server's name for it: an address may have several names,
-/// a socket several paths, a server on this machine several addresses, and a client may omit the name of the default
-/// export. The protocol has nothing else to distinguish servers.
+/// Identifies the export by its URL, and by its server together with the server's name for it, because an address can
+/// have several names, a socket several paths, a server on this machine several addresses, and a client may omit the
+/// name of the default export. The protocol has no other way to distinguish servers.
 fn storage(config: &NbdConfig, connection: &NbdConnection) -> Vec<StorageId> {
     let export = connection.export.name.as_ref().unwrap_or(&config.export);
     let mut ids = vec![StorageId::Remote(config.name())];

@@ -55,7 +55,7 @@ pub enum NbdStep {
 /// Why the handshake failed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NbdRefusal {
-    /// Not NBD, or not as specified.
+    /// The bytes are not NBD, or not as specified.
     #[error("the server violated the protocol: {0}")]
     Malformed(#[from] Malformed),
     /// A reply to a different option, a reply without an end, or a similar violation.
@@ -172,7 +172,7 @@ impl NbdHandshake {
     /// Takes exactly the requested number of bytes.
     ///
     /// # Errors
-    /// The server refuses or violates the protocol.
+    /// The server refuses an option or violates the protocol.
     ///
     /// # Panics
     /// If the number of bytes differs or the handshake is over.

@@ -51,7 +51,7 @@ impl RemoteProtocol for NbdProtocol {
         self.config.name()
     }
 
-    /// Describes a change that makes this a different export, to which writing would be a mistake.
+    /// Describes a change that shows that this is a different export, which must not be written to.
     fn changed(&self, connection: &NbdConnection) -> Option<String> {
         let (old, new) = (&self.first, &connection.export);
         let new_size = new.size_bytes;

@@ -31,8 +31,8 @@ fn find(tcp: &str, tcp6: &str, peer: SocketAddr) -> Option<u64> {
         .collect();
     let exact = peer.ip().to_canonical();
     let any = Ipv6Addr::UNSPECIFIED.into();
-    // In the kernel's order of preference. A socket for all IPv6 addresses accepts IPv4 as well, unless another one
-    // does.
+    // In the kernel's order of preference. A socket for all IPv6 addresses accepts IPv4 as well, unless another
+    // socket does.
     let preferred: &[IpAddr] = match exact {
         IpAddr::V4(_) => &[exact, Ipv4Addr::UNSPECIFIED.into(), any],
         IpAddr::V6(_) => &[exact, any],

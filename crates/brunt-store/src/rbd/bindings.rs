@@ -125,7 +125,7 @@ struct Handles {
 
 // SAFETY: librados and librbd do their own locking; their handles are not bound to a thread.
 unsafe impl Send for Handles {}
-// SAFETY: the same.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Handles {}
 
 /// Properties of an image.

@@ -28,7 +28,7 @@ use url::{OPTIONS, RbdConfig};
 /// The entry in the table of backends.
 pub const RBD: BackendEntry = BackendEntry {
     name: "rbd",
-    help: "an RBD image of a Ceph cluster, through librbd",
+    help: "an RBD image in a Ceph cluster, through librbd",
     example: "rbd:pool/image",
     options: OPTIONS,
     open: |place, options| {

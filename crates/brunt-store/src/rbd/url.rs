@@ -24,7 +24,7 @@ pub const OPTIONS: &[(&str, &str)] = &[
         "cluster",
         "cluster name, which is part of the default paths; default ceph",
     ),
-    ("namespace", "namespace of the pool; default: none"),
+    ("namespace", "namespace in the pool; default: none"),
     (
         "snapshot",
         "open this snapshot of the image; writes are refused",
@@ -47,7 +47,7 @@ pub const OPTIONS: &[(&str, &str)] = &[
 /// Errors in the URL of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RbdUrlError {
-    /// Not two or three names.
+    /// The image isn't given as two or three names.
     #[error("write an image as pool/image or pool/namespace/image")]
     Names,
     /// Slashes after the scheme.

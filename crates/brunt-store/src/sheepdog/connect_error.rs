@@ -23,7 +23,7 @@ pub enum SheepdogConnectError {
     /// The connection broke or timed out.
     #[error("{0}: the connection failed during {1}: {2}")]
     Io(String, &'static str, io::Error),
-    /// The server refused.
+    /// The server returned an error.
     #[error("{name}: {during}: {}{}", SheepdogResult(*.result), advice(*.result))]
     Refused {
         /// The URL.

@@ -24,7 +24,7 @@ use super::url::{OPTIONS, SheepdogConfig};
 /// The entry in the table of backends.
 pub const SHEEPDOG: BackendEntry = BackendEntry {
     name: "sheepdog",
-    help: "a virtual disk (VDI) of a Sheepdog cluster, over its own protocol",
+    help: "a virtual disk (VDI) in a Sheepdog cluster, over its own protocol",
     example: "sheepdog://127.0.0.1:7000/disk",
     options: OPTIONS,
     open: |place, options| open_entry(place, options),

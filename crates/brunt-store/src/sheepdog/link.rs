@@ -73,7 +73,8 @@ impl RemoteProtocol for SheepdogProtocol {
         self.config.name()
     }
 
-    /// Describes a change that makes this a different disk, to which writing would be a mistake. A snapshot doesn't.
+    /// Describes a change that shows that this is a different disk, which must not be written to. A snapshot isn't
+    /// such a change.
     fn changed(&self, connection: &SheepdogConnection) -> Option<String> {
         let (old, new) = (self.objects.inode(), &connection.inode);
         if new.size_bytes != old.size_bytes {
@@ -109,7 +110,8 @@ impl RemoteProtocol for SheepdogProtocol {
         Ok(channel)
     }
 
-    /// Takes the bell before checking the parked tasks, because a claim is released before the bell rings.
+    /// Takes the bell before checking the parked tasks: otherwise, the ring for a claim that is released in between
+    /// would be lost.
     fn before_poll(&mut self, session: &mut SheepdogSession, now: Nanos) {
         self.bell.take();
         session.replan_parked(now);

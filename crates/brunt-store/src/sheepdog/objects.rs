@@ -1,4 +1,4 @@
-//! Tracks which data objects a disk has and which tasks are creating or dropping one. Shared by all threads and
+//! Tracks which data objects a disk has, and which of them tasks are creating or dropping. Shared by all threads and
 //! connections of a process.
 //!
 //! Reads ask where an object's data is ([`SheepdogObjects::reader`]). Writes to an object that the disk lacks or has
@@ -136,8 +136,8 @@ impl SheepdogObjects {
         (way, vdi)
     }
 
-    /// Records that the inode of `vdi` has `entry` for this object. Ignored if `vdi` is no longer the disk: the new
-    /// inode's map was read from that inode.
+    /// Records that the inode of `vdi` has `entry` for this object. Ignored if `vdi` is no longer the disk's VDI,
+    /// because the map of the new VDI was read from its own inode.
     pub fn settle(&self, vdi: u32, index: u32, entry: u32) {
         let mut state = self.state();
         if state.inode.vdi == vdi {

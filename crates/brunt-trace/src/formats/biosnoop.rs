@@ -10,8 +10,7 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "biosnoop",
     help: "bcc's biosnoop: TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)",
-    note: "times are those of completions, minus latencies, and sorted by that; response times \
-        are truncated to 10 µs",
+    note: "times are completion times minus latencies, and sorted; response times are truncated to 10 µs",
     checked: false,
     needs_op: false,
     needs_columns: false,

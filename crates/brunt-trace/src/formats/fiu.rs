@@ -1,7 +1,6 @@
-//! Florida International University's traces of SRCMap and IODedup (Verma and others, FAST '10;
-//! Koller and Rangaswami, FAST '10; SNIA IOTTA 391 and 411): `ts_ns pid process lba size W|R major
-//! minor MD5`, separated by blanks. Nanoseconds; blocks of 512 bytes. The MD5 is that of the data,
-//! 4096 bytes of it, or 512 in the home traces.
+//! Florida International University's traces of SRCMap and IODedup (Verma and others, FAST '10; Koller and
+//! Rangaswami, FAST '10; SNIA IOTTA 391 and 411): `ts_ns pid process lba size W|R major minor MD5`, separated by
+//! blanks. Nanoseconds; blocks of 512 bytes. The MD5 covers 4096 bytes of the data, or 512 in the home traces.
 
 use super::{RowOutcome, TextRow, TextRows, word};
 use crate::field::{content_hash, number};
@@ -12,7 +11,7 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "fiu",
     help: "FIU SRCMap, IODedup: ts_ns pid process lba size W|R major minor MD5",
-    note: "blocks of 512 bytes; equal hashes mean equal contents; a device for each major:minor",
+    note: "blocks of 512 bytes; equal hashes mean equal contents; each major:minor becomes a device",
     checked: false,
     needs_op: false,
     needs_columns: false,

@@ -10,8 +10,8 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "hfplayer",
     help: "hfplayer's CSV with a typed header: #…,ELAPSED_USECS.D,…,LBA.I,NBLKS.I,…",
-    note: "blocks of 512 bytes; a device for each LUN_SSID; rows of completions (PHASE 1) are \
-        skipped, because requests have their latencies",
+    note: "blocks of 512 bytes; each LUN_SSID becomes a device; rows of completions (PHASE 1) are \
+     skipped, because requests have their latencies",
     checked: true,
     needs_op: false,
     needs_columns: false,

@@ -1,6 +1,6 @@
-//! fio's iologs (HOWTO, "Trace file format"). Version 2: `file action` and `file action offset
-//! length`; `wait` counts microseconds since the previous wait. Version 3: the same, preceded by a
-//! time in microseconds, and without waits. Both begin with a line that names the version.
+//! fio's iologs (HOWTO, "Trace file format"). Version 2: `file action` and `file action offset length`; `wait` gives
+//! the microseconds since the previous wait. Version 3: the same, preceded by a time in microseconds, and without
+//! waits. Both begin with a line that names the version.
 
 use super::{RowOutcome, TextRow, TextRows, word};
 use crate::field::number;
@@ -11,8 +11,8 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT_2: Format = Format {
     name: "iolog2",
     help: "fio's iolog, version 2: file action offset length",
-    note: "a `wait` counts from the previous one, so requests are at the sum of all waits before \
-        them; a device for each file",
+    note: "the time of a `wait` counts from the previous one, so a request's time is the sum of all \
+     waits before it; each file becomes a device",
     checked: true,
     needs_op: false,
     needs_columns: false,
@@ -27,7 +27,7 @@ pub const FORMAT_2: Format = Format {
 pub const FORMAT_3: Format = Format {
     name: "iolog3",
     help: "fio's iolog, version 3: time file action offset length",
-    note: "times are in microseconds; a device for each file",
+    note: "times are in microseconds; each file becomes a device",
     checked: true,
     needs_op: false,
     needs_columns: false,
@@ -39,7 +39,7 @@ pub const FORMAT_3: Format = Format {
 
 struct Iolog {
     version: u8,
-    /// The first line was of this version.
+    /// Whether the first line named this version.
     begun: bool,
     /// Sum of the waits so far.
     waited_us: u64,

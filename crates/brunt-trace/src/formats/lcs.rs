@@ -10,8 +10,8 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "lcs",
     help: "libCacheSim's lcs: a 1024-byte header that describes the records",
-    note: "object ids are numbers of 512-byte blocks unless --block says otherwise; all requests \
-        have the operation given by --op; times are whole seconds; a device for each tenant",
+    note: "object ids are numbers of 512-byte blocks unless --block says otherwise; all requests have \
+     the operation given by --op; times are whole seconds; each tenant becomes a device",
     checked: true,
     needs_op: true,
     needs_columns: false,
@@ -70,7 +70,7 @@ struct Slot {
 impl Slot {
     #[inline]
     fn read(self, record: &[u8]) -> u64 {
-        // Only these sizes: a copy of variable size would be a function call per number.
+        // Only these sizes are read: a copy of variable size would be a function call per number.
         match (self.bytes, &record[self.at..]) {
             (8, [a, b, c, d, e, f, g, h, ..]) => {
                 u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h])

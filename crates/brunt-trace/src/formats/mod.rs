@@ -47,7 +47,7 @@ pub enum RowOutcome {
     Unclear,
     /// The line that ends a head.
     HeadEnds,
-    /// It cannot be parsed.
+    /// The row cannot be parsed.
     Damaged,
 }
 
@@ -104,7 +104,7 @@ impl<R: TextRow> TextRows<R> {
         &self.row
     }
 
-    /// The row parser, for taking what it collected.
+    /// The row parser, to take what it has collected.
     pub fn row_mut(&mut self) -> &mut R {
         &mut self.row
     }
@@ -321,7 +321,7 @@ impl<R: BinaryRow> Decode for BinaryRows<R> {
     }
 }
 
-/// Decodes a file for tests: requests, device names, and numbers of unreadable rows.
+/// Decodes a file for tests; returns the requests, the device names, and the numbers of unreadable rows.
 #[cfg(test)]
 pub fn read(format: &crate::Format, bytes: &[u8]) -> (Vec<BlockRequest>, Vec<String>, Vec<u64>) {
     let (mut devices, mut requests, mut damaged) = (Devices::default(), Vec::new(), Vec::new());

@@ -10,7 +10,7 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "msr",
     help: "MSR Cambridge: Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime",
-    note: "a device for each host and disk, HOST-DISK; a response time of 0 means unknown",
+    note: "each disk of a host becomes a device, HOST-DISK; a response time of 0 means unknown",
     checked: false,
     needs_op: false,
     needs_columns: false,

@@ -1,6 +1,6 @@
-//! Text formats of simulators: DiskSim's ASCII (Bucy and others, CMU-PDL-08-101, 2.3.1), and that of
-//! MQSim (Tavakkol and others, FAST '18; github.com/CMU-SAFARI/MQSim) and SSDSim, which differs only in
-//! the unit of time. Five columns separated by blanks, addresses and lengths in sectors of 512 bytes.
+//! Text formats of simulators: DiskSim's ASCII (Bucy and others, CMU-PDL-08-101, 2.3.1), and the format of MQSim
+//! (Tavakkol and others, FAST '18; github.com/CMU-SAFARI/MQSim) and SSDSim, which differs from it only in the unit of
+//! time. Five columns separated by blanks, addresses and lengths in sectors of 512 bytes.
 
 use super::described::{DescribedRows, Meaning, Separator, TextFormat};
 use crate::format::Format;

@@ -11,8 +11,7 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "spc",
     help: "SPC 1.0.1 (UMass Financial, WebSearch): ASU,LBA,Size,Opcode,Timestamp",
-    note: "the block size is not in the file: 512 bytes unless --block says otherwise; a device \
-        for each ASU",
+    note: "the block size is not in the file: 512 bytes unless --block says otherwise; each ASU becomes a device",
     checked: false,
     needs_op: false,
     needs_columns: false,

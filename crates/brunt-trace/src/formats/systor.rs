@@ -11,8 +11,7 @@ use crate::record::TraceOp;
 pub const FORMAT: Format = Format {
     name: "systor",
     help: "Systor '17: Timestamp,Response,IOType,LUN,Offset,Size",
-    note: "a request without IOType was not answered; its kind is unknown, `other`; a device for \
-        each LUN",
+    note: "a request without IOType was not answered; its kind is unknown, `other`; each LUN becomes a device",
     checked: false,
     needs_op: false,
     needs_columns: false,

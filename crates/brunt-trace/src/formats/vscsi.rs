@@ -101,7 +101,7 @@ impl BinaryRow for Version2 {
     }
 }
 
-#[inline(always)] // runs once per record, which otherwise costs a few loads
+#[inline(always)] // called for every record; a call would cost a few loads
 fn request(
     command: u16,
     len_bytes: u32,

@@ -1,13 +1,13 @@
-//! The operations of NFSv4 compounds as calls of NFSv3, the language of replays.
+//! Translates the operations of NFSv4 compounds to NFSv3 calls, which replays work with.
 //!
-//! Each operation that does something to a file or directory is a call; those of one compound follow each other, spread
-//! evenly over the time that the compound took. A GETATTR is one only if its compound has no other, because replies of
-//! NFSv3 contain attributes anyway. SEQUENCE and operations that carry handles from one to the next are part of those
-//! that they are for. If one of them fails, so does the operation that needs it: NFSv3 has both in one call. Operations on
-//! locks (`locks`) have no procedure of NFSv3, but rows with their arguments.
+//! Each operation on a file or directory becomes a call; the calls of a compound follow each other, spread evenly
+//! over the compound's duration. A GETATTR becomes a call only if its compound has no other call, because NFSv3
+//! replies contain attributes anyway. SEQUENCE, and operations that only pass on handles, are part of the operation
+//! that they serve. If one of them fails, so does the operation that needs it: NFSv3 has both in one call. Lock
+//! operations (`locks`) have no NFSv3 procedure, but rows with their arguments.
 //!
-//! The rule: each operation of a compound is a call, part of one, or counted with the reason why not, so that each
-//! compound adds something.
+//! The rule: each operation of a compound becomes a call, is part of one, or is counted with the reason why not, so
+//! that each compound adds something.
 
 mod locks;
 
@@ -24,7 +24,7 @@ use crate::tables::int;
 
 /// Numbers of NFSv3's procedures (RFC 1813).
 mod procedure {
-    /// Stands for operations on locks.
+    /// Stands for lock operations.
     pub const NULL: u32 = 0;
     pub const GETATTR: u32 = 1;
     pub const SETATTR: u32 = 2;
@@ -48,7 +48,7 @@ mod procedure {
 
 /// The root of the server, whose handle isn't in the trace.
 const ROOT: i64 = i64::MIN;
-/// Types of files, as in both versions.
+/// File types, the same in both versions.
 const DIRECTORY: u32 = 2;
 const SYMLINK: u32 = 5;
 /// NFS4ERR_NOTEMPTY.
@@ -56,12 +56,12 @@ const NOTEMPTY: u32 = 66;
 
 /// Why an operation is not replayed.
 const OPENING: &str =
-    "NFSv4 OPEN and CLOSE of known files: the client that replays opens and closes files itself";
-const SESSION: &str = "NFSv4 sessions and leases: the client that replays has its own";
+    "NFSv4 OPEN and CLOSE of known files: the replaying client opens and closes files itself";
+const SESSION: &str = "NFSv4 sessions and leases: the replaying client has its own";
 const UNEXECUTED: &str =
-    "NFSv4 operations that the server did not execute, because one before them failed";
-const HANDLES: &str = "NFSv4 compounds that only carry handles";
-const UNREAD: &str = "NFSv4 compounds without their operations";
+    "NFSv4 operations that the server did not execute, because an earlier one failed";
+const HANDLES: &str = "NFSv4 compounds that only set or return handles";
+const UNREAD: &str = "NFSv4 compounds whose operations are not in the trace";
 const UNKNOWN: &str = "NFSv4 operations with an undefined number";
 
 /// A compound.
@@ -72,7 +72,7 @@ pub(super) struct Compound {
     pub(super) end_ns: Option<i64>,
     pub(super) client: u32,
     pub(super) caller: Option<u32>,
-    /// The status of the whole, if it was seen.
+    /// The compound's status, if it was seen.
     pub(super) status: Option<u32>,
 }
 
@@ -84,7 +84,7 @@ impl Compound {
     }
 }
 
-/// One of its operations.
+/// An operation of a compound.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CompoundStep {
     position: u32,
@@ -104,7 +104,7 @@ pub(super) struct CompoundStep {
     lock: Option<StepLock>,
 }
 
-/// Attributes that one of its operations sets or returns.
+/// Attributes that an operation of a compound sets or returns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CompoundAttributes {
     position: u32,
@@ -116,7 +116,7 @@ pub(super) struct CompoundAttributes {
     set: NfsTraceSet,
 }
 
-/// The rows of a table of compounds' operations, which it appends to `rows`.
+/// Appends a batch of the table of compounds' operations to `rows`.
 pub(super) fn steps(batch: &Batch, texts: &mut Texts, rows: &mut Vec<(i64, CompoundStep)>) {
     let names = batch.texts("name").zip(batch.texts("new_name"));
     let operations = batch.texts("operation").zip(names).enumerate();
@@ -145,7 +145,7 @@ pub(super) fn steps(batch: &Batch, texts: &mut Texts, rows: &mut Vec<(i64, Compo
     }
 }
 
-/// The same for attributes.
+/// Appends a batch of the table of compounds' attributes to `rows`.
 pub(super) fn attributes(
     batch: &Batch,
     texts: &mut Texts,
@@ -178,7 +178,7 @@ pub(super) fn attributes(
     }
 }
 
-/// The number of a user or group: its name is a number, or root's (RFC 8881, 5.9).
+/// The id of a user or group whose name is a number or root (RFC 8881, 5.9).
 fn id(name: &str) -> Option<u32> {
     match name.split('@').next() {
         Some("root") => Some(0),
@@ -199,7 +199,7 @@ pub(super) struct CompoundCalls {
     entries: Vec<(i64, NfsTraceEntry)>,
     locks: Vec<(i64, NfsTraceLock)>,
     lock_owners: LockOwners,
-    /// Operations that are the client's own matter, and those for which NFSv3 has nothing.
+    /// Operations that a client makes for itself, and operations without a counterpart in NFSv3, by reason.
     others: BTreeMap<String, u64>,
     without_counterpart: BTreeMap<String, u64>,
     /// The root's handle, once GETFH has returned it.
@@ -211,7 +211,7 @@ pub(super) struct CompoundCalls {
     invented: i64,
 }
 
-/// Where a compound is.
+/// The state of a compound while its operations are processed.
 #[derive(Debug, Default)]
 struct Walker {
     /// The client.
@@ -219,25 +219,26 @@ struct Walker {
     /// The current file and the saved one.
     current: Option<i64>,
     saved: Option<i64>,
-    /// The last name that led somewhere: its row in `names`, which gets the handle that GETFH returns.
+    /// The row in `names` of the last name that led to a file; it gets the handle that GETFH returns.
     named: Option<usize>,
     /// GETATTRs that succeeded, with their files.
     getattrs: Vec<(CompoundStep, Option<i64>)>,
 }
 
-/// How far the server has come in a compound.
+/// The server's progress in a compound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     /// No operation has failed.
     Executing,
-    /// One that carries a handle failed with this status, so the next one that needs the handle has it.
+    /// An operation that passes on a handle failed with this status, so the next operation that needs the handle
+    /// fails with it.
     NoHandle(u32),
     /// An operation failed; the server stops there.
     Stopped,
 }
 
 impl CompoundCalls {
-    /// Adds a compound. These have to be in the order of their times.
+    /// Adds a compound. Compounds have to be added in the order of their times.
     pub(super) fn add(
         &mut self,
         compound: &Compound,
@@ -323,7 +324,7 @@ impl CompoundCalls {
         }
     }
 
-    /// Number of operations that are no calls.
+    /// Number of operations that didn't become calls.
     fn counted(&self) -> u64 {
         let counts = self
             .others
@@ -332,7 +333,7 @@ impl CompoundCalls {
         counts.sum()
     }
 
-    /// The calls since `first` are those of this compound.
+    /// Sets the clients and times of the calls since `first`, which belong to this compound.
     fn place(&mut self, compound: &Compound, first: usize) {
         let calls = &mut self.calls[first..];
         let count = calls.len() as i64;
@@ -371,7 +372,7 @@ impl CompoundCalls {
 
     /// Adds a call, and returns the number of its record.
     fn call(&mut self, procedure: u32, step: &CompoundStep, file: Option<i64>) -> i64 {
-        // Calls of NFSv3 have positive numbers.
+        // NFSv3 calls have positive numbers.
         let record = -1 - self.calls.len() as i64;
         self.calls.push(NfsTraceCall {
             record,
@@ -390,7 +391,7 @@ impl CompoundCalls {
     }
 
     fn walk(&mut self, step: &CompoundStep, list: &[&CompoundAttributes], walker: &mut Walker) {
-        // The handle of what a name led to may be unknown to the trace's row.
+        // The row may lack the handle of the file that a name led to.
         let file = step.file.or(walker.current);
         match step.operation.as_str() {
             "PUTFH" => (walker.current, walker.named) = (step.file, None),
@@ -401,7 +402,7 @@ impl CompoundCalls {
             "SAVEFH" => walker.saved = walker.current,
             "RESTOREFH" => (walker.current, walker.named) = (walker.saved, None),
             "GETFH" => self.got_handle(step.file, walker),
-            // Another call's reply has the attributes, but not the error.
+            // Another call's reply has the attributes, but an error needs its own call.
             "GETATTR" => match step.status {
                 None | Some(0) => walker.getattrs.push((step.clone(), file)),
                 Some(_) => {
@@ -481,9 +482,7 @@ impl CompoundCalls {
                 if operation == "LOOKUPP" {
                     (walker.current, walker.named) = (None, None);
                 }
-                self.without_counterpart(format!(
-                    "NFSv4 {operation}: it has no counterpart in NFSv3"
-                ));
+                self.without_counterpart(format!("NFSv4 {operation}: no counterpart in NFSv3"));
             }
         }
     }
@@ -516,7 +515,8 @@ impl CompoundCalls {
         self.names.push((record, name));
     }
 
-    /// A call with a name in the current directory. If it succeeds, what the name leads to is the current file.
+    /// A call with a name in the current directory. If it succeeds, the file that the name leads to becomes the
+    /// current file.
     fn named(&mut self, procedure: u32, step: &CompoundStep, walker: &mut Walker) {
         let directory = walker.current.or(step.file);
         let record = self.call(procedure, step, directory);
@@ -529,7 +529,7 @@ impl CompoundCalls {
         if step.status == Some(0)
             && let (Some(directory), Some(name)) = (directory, step.name)
         {
-            // GETFH usually follows and says what it is.
+            // GETFH usually follows and returns the file's handle.
             let known = self.leads_to.get(&(directory, name)).copied();
             let file = known.filter(|_| procedure == procedure::LOOKUP);
             let file = file.unwrap_or_else(|| {
@@ -566,7 +566,7 @@ impl CompoundCalls {
 
     fn open(&mut self, step: &CompoundStep, list: &[&CompoundAttributes], walker: &mut Walker) {
         if step.name.is_none() {
-            // By its handle.
+            // An OPEN by handle.
             return self.left_out(OPENING);
         }
         let Some(how) = step.argument else {
@@ -575,7 +575,7 @@ impl CompoundCalls {
         self.named(procedure::CREATE, step, walker);
         self.sets(step, list);
         if let Some((_, set)) = self.sets.last_mut() {
-            // An exclusive CREATE of NFSv3 has no attributes.
+            // An exclusive CREATE in NFSv3 has no attributes.
             set.how = Some(if how == 3 { 1 } else { how });
             set.verifier = step.verifier;
         }
@@ -607,7 +607,7 @@ impl CompoundCalls {
         }
     }
 
-    /// NFSv4 has one operation for files and directories.
+    /// Adds a REMOVE or RMDIR: NFSv4 has one operation for both.
     fn remove(&mut self, step: &CompoundStep, walker: &Walker) {
         let held = match (walker.current, step.name, step.status) {
             (Some(directory), Some(name), Some(0)) => self.leads_to.remove(&(directory, name)),
@@ -646,7 +646,7 @@ impl CompoundCalls {
             let entry = NfsTraceEntry {
                 entry,
                 name,
-                // Only that of the last entry matters: another call may continue there.
+                // Only the last entry's cookie matters: another call may continue there.
                 cookie: step.next_cookie.unwrap_or(0),
                 file: list.file,
             };
@@ -654,7 +654,7 @@ impl CompoundCalls {
         }
     }
 
-    /// Adds the calls to those of NFSv3.
+    /// Adds the calls to the trace's NFSv3 calls.
     pub(super) fn into_trace(self, trace: &mut NfsTrace) {
         let is_used = |root: i64| self.calls.iter().any(|call| call.file == Some(root));
         let roots = self.root.into_iter().chain([ROOT]);
@@ -690,7 +690,7 @@ impl<R> RowsByCall<R> {
     }
 }
 
-/// Whether an operation only sets, saves or returns the handle for others.
+/// Whether an operation only sets, saves or returns a handle for others.
 fn carries_handle(operation: &str) -> bool {
     matches!(
         operation,
@@ -698,7 +698,7 @@ fn carries_handle(operation: &str) -> bool {
     )
 }
 
-/// Whether an operation sets up or keeps a client's relation to the server.
+/// Whether an operation sets up or maintains a client's session or lease.
 fn is_session(operation: &str) -> bool {
     matches!(
         operation,

@@ -1,11 +1,11 @@
 //! Reads the NFS calls of a captured trace with their arguments and results, which are spread over several tables.
-//! Called by replays of NFS traffic.
+//! Called by NFS replays.
 //!
-//! Start reading at [`NfsTrace::read`]. `tables` lists the columns that are read. `compounds` translates what NFSv4
-//! clients did into calls of NFSv3.
+//! Start reading at [`NfsTrace::read`]. `tables` lists the columns that are read. `compounds` translates the
+//! operations of NFSv4 clients to NFSv3 calls.
 //!
-//! The rule: all rows of a call are found by its number, whatever the order of the tables, so a row that is missing
-//! costs this call and no other. A trace is held in memory: about 200 bytes for each call.
+//! The rule: all rows of a call are found by its number, whatever the order of the tables, so a missing row affects
+//! only its own call. A trace is held in memory: about 200 bytes per call.
 
 mod compounds;
 mod tables;
@@ -23,17 +23,17 @@ use crate::tables::{count, int};
 /// Maximum number of calls that are held in memory.
 pub const NFS_CALLS_MAX: usize = 1 << 24;
 
-/// RPC's number of the program.
+/// The RPC program number of NFS.
 const PROGRAM_NFS: i64 = 100_003;
 /// Calls that servers make.
 const CALLBACKS: &str = "NFSv4 callbacks: the server of the replay makes its own";
-/// NFSv4's only procedure that does something.
+/// NFSv4's only procedure other than NULL.
 const PROCEDURE_COMPOUND: u32 = 1;
 
-/// One NFSv3 call, or an operation of NFSv4 as one.
+/// An NFSv3 call, or an NFSv4 operation translated to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NfsTraceCall {
-    /// Its number, which finds its rows in the tables of [`NfsTrace`].
+    /// Its number, by which its rows in the tables of [`NfsTrace`] are found.
     pub record: i64,
     /// When its first byte was seen, in nanoseconds since 1970.
     pub start_ns: i64,
@@ -43,15 +43,15 @@ pub struct NfsTraceCall {
     pub client: u32,
     /// Its AUTH_SYS credential, an index into [`NfsTrace::callers`].
     pub caller: Option<u32>,
-    /// Number of the procedure (RFC 1813); 0 with a row in [`NfsTrace::locks`] for an operation on locks.
+    /// Number of the procedure (RFC 1813); 0, with a row in [`NfsTrace::locks`], for a lock operation.
     pub procedure: u32,
     /// The status of the reply, if it was seen.
     pub status: Option<u32>,
-    /// The handle that it is about: for LINK the file, for calls with names the directory.
+    /// The handle that it applies to: for LINK the file, for calls with names the directory.
     pub file: Option<i64>,
     /// Offset of READ, WRITE and COMMIT, and of locks.
     pub offset_bytes: u64,
-    /// Bytes that these ask for.
+    /// Bytes that the call requests.
     pub asked_bytes: u32,
     /// Bytes that READ or WRITE moved.
     pub moved_bytes: u64,
@@ -68,7 +68,7 @@ pub struct NfsTraceName {
     pub name: Option<u32>,
     /// The handle in the reply.
     pub leads_to: Option<i64>,
-    /// Content of a symbolic link, an index into [`NfsTrace::texts`].
+    /// Target of a symbolic link, an index into [`NfsTrace::texts`].
     pub target: Option<u32>,
 }
 
@@ -77,7 +77,7 @@ pub struct NfsTraceName {
 pub struct NfsTraceAttributes {
     /// The file.
     pub file: i64,
-    /// The RFC's number of its type.
+    /// The number of its type in the RFC.
     pub file_type: Option<u32>,
     /// Permission bits.
     pub mode: Option<u32>,
@@ -106,7 +106,7 @@ pub enum NfsTraceTime {
     Unchanged,
     /// The server's.
     Server,
-    /// This one, in nanoseconds since 1970.
+    /// This time, in nanoseconds since 1970.
     At(i64),
 }
 
@@ -115,7 +115,7 @@ pub enum NfsTraceTime {
 pub struct NfsTraceSet {
     /// CREATE: 0 unchecked, 1 guarded, 2 exclusive.
     pub how: Option<u32>,
-    /// MKNOD: the RFC's number of the type.
+    /// MKNOD: the number of the type in the RFC.
     pub kind: Option<u32>,
     /// Permission bits.
     pub mode: Option<u32>,
@@ -157,11 +157,11 @@ pub struct NfsTraceEntry {
     pub name: u32,
     /// Where to continue after it.
     pub cookie: u64,
-    /// Its handle, of READDIRPLUS.
+    /// Its handle, for READDIRPLUS.
     pub file: Option<i64>,
 }
 
-/// An operation on locks of NFSv4. Its offset is that of its call.
+/// An NFSv4 lock operation. Its offset is that of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NfsTraceLock {
     /// Number of the operation (RFC 8881): 12 LOCK, 13 LOCKT, 14 LOCKU.
@@ -170,7 +170,7 @@ pub struct NfsTraceLock {
     pub kind: u32,
     /// Length; `u64::MAX` up to the end of the file.
     pub length_bytes: u64,
-    /// The lock owner's number: owners of different clients have different ones.
+    /// The lock owner's number; owners of different clients have different numbers.
     pub owner: u32,
 }
 
@@ -227,7 +227,7 @@ pub struct NfsTrace {
     pub clients: Vec<String>,
     /// Credentials.
     pub callers: Vec<NfsTraceCaller>,
-    /// Names and contents of symbolic links.
+    /// Names, and targets of symbolic links.
     pub texts: Vec<Box<[u8]>>,
     /// Handles that MOUNT returned, each once, in order.
     pub roots: Vec<i64>,
@@ -249,11 +249,11 @@ pub struct NfsTrace {
     pub entries: RowsByCall<NfsTraceEntry>,
     /// Operations on locks.
     pub locks: RowsByCall<NfsTraceLock>,
-    /// Operations that are not NFS, by protocol, and those of NFSv4 that a client does for itself, by reason.
+    /// Operations of other protocols, by protocol, and NFSv4 operations that a client makes for itself, by reason.
     pub others: BTreeMap<String, u64>,
-    /// Operations of NFSv4 for which NFSv3 has none, by reason.
+    /// NFSv4 operations without a counterpart in NFSv3, by reason.
     pub without_counterpart: BTreeMap<String, u64>,
-    /// Parts of the tables that are damaged, and missing.
+    /// Number of damaged parts of the tables, whose rows are missing.
     pub damaged_parts: usize,
 }
 
@@ -332,7 +332,7 @@ impl TraceTables {
         Ok(RowsByCall::new(rows))
     }
 
-    /// The rows of a table that have texts; `read` appends those of a batch.
+    /// The rows of a table with texts; `read` appends the rows of a batch.
     fn rows<R>(
         &mut self,
         table: &'static Table,
@@ -407,10 +407,10 @@ impl TraceTables {
     }
 }
 
-/// What a call's RPC header says.
+/// The contents of a call's RPC header.
 #[derive(Clone, Copy, Debug)]
 struct RpcHeader {
-    /// NFS, or the program of a client's callbacks.
+    /// Whether the program is NFS, rather than that of a client's callbacks.
     is_nfs: bool,
     version: u32,
     procedure: u32,
@@ -497,7 +497,7 @@ impl NfsTrace {
         Ok(trace)
     }
 
-    /// Leaves only clients that made calls: flows are of all protocols, and of both directions.
+    /// Keeps only clients that made calls, because flows exist for all protocols and both directions.
     fn number_clients(&mut self) {
         let all = std::mem::take(&mut self.clients);
         let mut numbers = HashMap::new();
@@ -569,7 +569,7 @@ impl NfsTrace {
         Ok(compounds)
     }
 
-    /// Adds what compounds did.
+    /// Adds the operations of compounds.
     fn read_compounds(
         &mut self,
         tables: &mut TraceTables,
@@ -640,7 +640,7 @@ fn attributes(batch: &Batch, row: usize) -> Option<NfsTraceAttributes> {
     })
 }
 
-/// A time to set, from the columns that say how and which.
+/// A time to set, from the columns with its kind and its value.
 fn set_time(batch: &Batch, row: usize, how: &str, column: &str) -> NfsTraceTime {
     match (int(batch, how, row), int(batch, column, row)) {
         (Some(1), _) => NfsTraceTime::Server,

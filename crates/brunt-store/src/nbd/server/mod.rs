@@ -131,7 +131,7 @@ impl NbdServer {
     /// Serves the catalog's exports, over TLS if `tls` is given.
     ///
     /// # Errors
-    /// Errors from the kernel.
+    /// A system call failed.
     pub fn start(
         listening: ListeningSocket,
         catalog: Arc<NbdCatalog>,

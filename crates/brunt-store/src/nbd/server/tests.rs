@@ -172,9 +172,9 @@ fn slow_clients_are_not_closed_without_need() {
     assert_eq!((stats.stuck, stats.broken), (0, 0), "{stats:?}");
 }
 
-/// Clients that read are served after a few of those that never do, even though all of the latter asked for memory
-/// first, and whether or not the clients have proven that they read. They don't wait for each stuck client to get
-/// memory and to be closed.
+/// Clients that read are served after only a few of those that never read, even though all of the latter asked for
+/// memory first, and whether or not the clients have proven that they read. They don't wait for each stuck client to
+/// get memory and to be closed.
 #[test]
 fn clients_that_read_do_not_wait_for_every_stuck_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -192,7 +192,7 @@ fn clients_that_read_do_not_wait_for_every_stuck_one() {
     }
     read_parts(&mut proven, 1);
     read_parts(&mut client(&path), 1);
-    // At most 4 of the 60 hold memory at a time, so it would take 14 seconds until only those are left.
+    // At most 4 of the 60 hold memory at a time, so closing all others first would take 14 seconds.
     let stats = server.shutdown();
     assert!((1..56).contains(&stats.stuck), "{stats:?}");
 }

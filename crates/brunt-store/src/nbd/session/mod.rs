@@ -7,7 +7,7 @@
 //!
 //! After a loss, all unanswered commands are sent again. This is safe because all requests of a block device may be
 //! executed twice. Each command is sent at most [`NbdSessionConfig::tries`] times. NBD cannot cancel a request, so a
-//! request that times out costs the connection.
+//! request that times out ends the connection.
 //!
 //! The one rule: a reply that doesn't match the request (cookie, offset, length, duplicate or missing parts) is an
 //! [`NbdViolation`], and the connection is dropped; nothing is written outside a task's buffer.

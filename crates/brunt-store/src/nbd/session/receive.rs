@@ -182,7 +182,7 @@ impl NbdSession {
     fn finish(&mut self, index: u16, error: u32, now: Nanos) -> Result<(), NbdViolation> {
         match error {
             0 => self.command_done(index, now),
-            // Will be sent again on the next connection, like everything else in flight.
+            // The command will be sent again on the next connection, like everything else in flight.
             errno::SHUTDOWN => self.loss = Some(NbdLoss::ShuttingDown),
             error => self.answer(index, Err(device_errors::from_number(error))),
         }

@@ -195,7 +195,7 @@ impl SheepdogSession {
     fn pause(&mut self, index: u16, time: Duration, now: Nanos) {
         let until = now.after(time);
         let task = &mut self.tasks[usize::from(index)];
-        // It was answered; only unanswered messages count as attempts.
+        // The message was answered; only unanswered messages count as attempts.
         (task.state, task.tries) = (TaskState::Pausing(until), 0);
         self.next_check = self.next_check.min(until);
     }

@@ -154,7 +154,7 @@ impl SheepdogSession {
         if refusal == result::NO_OBJ && moved {
             self.plan(index, now);
         } else if refusal == result::READONLY && writes {
-            // Will be sent again on the next connection, like everything else in flight.
+            // The message will be sent again on the next connection, like everything else in flight.
             self.loss = Some(SheepdogLoss::Snapshot);
         } else if result::is_goodbye(refusal) {
             self.loss = Some(SheepdogLoss::ShuttingDown);

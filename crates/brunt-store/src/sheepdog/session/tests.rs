@@ -301,7 +301,7 @@ fn responses_that_do_not_match_are_reported() {
     );
 }
 
-/// Temporary refusals are retried on the same connection until the timeout; a message without a response costs the
+/// Temporary refusals are retried on the same connection until the timeout; a message without a response ends the
 /// connection.
 #[test]
 fn temporary_refusals_are_retried_until_the_timeout() {
@@ -421,7 +421,7 @@ impl Cluster {
 }
 
 /// Two threads with concurrent requests, answered in any order, while connections break, the cluster refuses requests
-/// and snapshots are taken: all acknowledged data is there, even for a client that reads the inode afterwards.
+/// and snapshots are taken: all acknowledged data is found, even by a client that reads the inode afterwards.
 #[test]
 fn nothing_acknowledged_is_lost() {
     for seed in 0..60 {

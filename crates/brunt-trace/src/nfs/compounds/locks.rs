@@ -10,7 +10,7 @@ use super::{CompoundCalls, CompoundStep, NfsTraceLock, Walker, procedure};
 use crate::nfs::number;
 use crate::tables::{count, int};
 
-/// The columns for locks.
+/// The columns of a lock operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StepLock {
     pub(super) kind: u32,
@@ -45,13 +45,13 @@ enum Identity {
 /// The numbers of lock owners.
 #[derive(Debug, Default)]
 pub(super) struct LockOwners {
-    /// By client: another one's owner may have the same name.
+    /// By client, because owners of different clients may have the same name.
     numbers: HashMap<(u32, Identity), u32>,
     count: u32,
 }
 
 impl LockOwners {
-    /// The owner of a lock. One whose name was not captured is known by its stateid.
+    /// The number of a lock's owner. An owner whose name was not captured is identified by its stateid.
     fn number(&mut self, client: u32, lock: &StepLock) -> u32 {
         let identities = [
             lock.owner.map(Identity::Name),

@@ -182,12 +182,13 @@ fn what_is_no_call_is_counted() {
         calls.others,
         others.map(|(why, count)| (why.to_string(), count)).into()
     );
-    // In traces of older versions.
+    // As in traces of older versions.
     let lock = "NFSv4 LOCK: arguments not captured".to_string();
     assert_eq!(calls.without_counterpart, BTreeMap::from([(lock, 1)]));
 }
 
-/// An owner is known by its name, then by the stateid of its locks; that of another client is another one.
+/// An owner is identified by its name, then by the stateid of its locks; another client's owner of the same name is a
+/// different one.
 #[test]
 fn operations_on_locks_have_their_owners() {
     let mut calls = CompoundCalls::default();
@@ -221,13 +222,13 @@ fn operations_on_locks_have_their_owners() {
     assert_eq!(lock(1, "LOCK", Some(5), Some(70)), (12, 2));
     assert_eq!(lock(0, "LOCKT", Some(6), None), (13, 1));
     assert_eq!(lock(0, "LOCKU", None, Some(50)), (14, 0));
-    // Its LOCK was not captured, then seen on another file.
+    // A LOCKU whose LOCK was not captured, then a known owner with a second stateid.
     assert_eq!(lock(0, "LOCKU", None, Some(80)), (14, 3));
     assert_eq!(lock(0, "LOCK", Some(6), Some(61)), (12, 1));
     assert_eq!(lock(0, "LOCKU", None, Some(61)), (14, 1));
 }
 
-/// In NFSv3 the handle is an argument of the call, which fails with its status.
+/// In NFSv3 the handle is an argument of the call, which fails with the handle's status.
 #[test]
 fn a_handle_that_fails_fails_the_operation_that_needs_it() {
     let mut calls = CompoundCalls::default();
@@ -269,7 +270,7 @@ fn a_handle_that_fails_fails_the_operation_that_needs_it() {
         vec![step("PUTFH", Some(7), None), later("WRITE", 7)],
     );
     expected.push((procedure::WRITE, Some(7), None));
-    // The call is made, but not its attributes.
+    // READ succeeded, so the GETATTR that failed becomes a call of its own.
     let failed = with_status(STALE, step("GETATTR", Some(8), None));
     let read = step("READ", Some(8), None);
     compound_with(
@@ -284,7 +285,8 @@ fn a_handle_that_fails_fails_the_operation_that_needs_it() {
     assert_eq!(statuses(&calls), expected);
 }
 
-/// Whatever the server did, each operation becomes a call or is counted, except those that are part of another one.
+/// Regardless of what the server did, each operation becomes a call or is counted, unless it is part of another
+/// operation.
 #[test]
 fn no_operation_is_lost() {
     let all = [
@@ -352,7 +354,8 @@ fn no_operation_is_lost() {
                 step("GETFH", Some(8), None),
                 step("ACCESS", Some(8), None),
             ];
-            // The first that fails; after the last, none does. Then a reply without results, and no reply.
+            // `failing`: the first operation that fails; after the last one, none does. Without `is_seen`, the
+            // results are missing.
             for failing in 0..=steps.len() {
                 for is_seen in [true, false] {
                     let executed = (0..).zip(steps.clone()).map(|(position, step)| {

@@ -60,7 +60,7 @@ impl Line {
 
     /// The connection that gets memory next.
     pub fn next(&self) -> Option<&Waiting> {
-        // Replaces a turn that the oldest of equals would get.
+        // This turn would otherwise go to the oldest of equals.
         if self.grants % OLDEST_EVERY == OLDEST_EVERY - 2 {
             return self.all.first();
         }
@@ -141,7 +141,7 @@ mod tests {
         for grants in 0..2 * OLDEST_EVERY {
             for is_proven in [false, true] {
                 let mut line = Line::default();
-                // All others go before those that hold memory.
+                // Connections without memory go before those that hold some.
                 (0..20).for_each(|id| assert!(line.enter(waiting(id, false, true))));
                 (20..120).for_each(|id| assert!(line.enter(waiting(id, false, false))));
                 (0..grants).for_each(|_| line.grant());

@@ -94,7 +94,7 @@ mod tests {
         let closing = |ms| [(10, Some(9000), Some(ms)), (5, Some(9000), None)];
         check(&closing(10), 10, None);
         check(&closing(10), 11, Some(1));
-        // It has had enough time.
+        // The closing connection has had enough time.
         check(&closing(1000), 10, Some(1));
         check(&[(10, Some(9000), Some(1000))], 10, None);
     }
