@@ -77,6 +77,8 @@ work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 engines=()
 if [ -n "$with_spark" ]; then
   engines=(spark sail)
+  # As in sql-engines.sh: without the thorough compiler.
+  export JAVA_TOOL_OPTIONS=-XX:TieredStopAtLevel=1
   DELTA_JARS=$(printf ',%s' "$DIR"/jars/*.jar); export DELTA_JARS=${DELTA_JARS#,}
 fi
 export SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_DIRS=$work/local PYTHONWARNINGS=ignore
