@@ -594,7 +594,7 @@ mod tests {
         let (odd, even) = (info("odd", 520, 1 << 20), info("even", 4096, 1 << 20));
         check(
             [&odd, &even],
-            "odd has blocks of 520 bytes and even of 4096",
+            "even has blocks of 4096 bytes, which is not a multiple of the 520-byte blocks of odd",
         );
         let large = info("large", 512, u64::MAX / 512 * 512);
         check(

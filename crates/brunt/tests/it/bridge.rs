@@ -575,7 +575,7 @@ fn a_running_bridge_can_be_changed() {
         set_ --restore loss=0; [ $(rtt) -lt 200 ]
         refused 'did you mean delay?' dely=1ms
         refused 'already has these settings' --restore
-        refused 'not one of its interfaces, in0 and out0' delay=1ms --from eth7
+        refused "is not one of the bridge's interfaces, in0 and out0" delay=1ms --from eth7
         refused 'no running bridge named' other delay=1ms
         refused 'no settings' in0-out0
         end

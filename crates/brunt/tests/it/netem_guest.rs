@@ -256,7 +256,7 @@ fn netem_loses(guest: &GuestLines, folder: &TempDir, controller: &Path, port: u1
     let summary: Value = serde_json::from_slice(&summary).expect("JSON");
     let shown = summary["points"][0]["runs"][0]["faults"][0].to_string();
     let through = number_before(&shown, "packets left lo through netem");
-    let dropped = number_after(&shown, "it dropped ");
+    let dropped = number_after(&shown, "which dropped ");
     assert!(
         is_share(dropped, through + dropped, LOSS),
         "{dropped} dropped, {through} not: {shown}"
