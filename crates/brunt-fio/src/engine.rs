@@ -1,7 +1,7 @@
 //! The table of fio's engines, and which of them an experiment can reproduce. Checked before a job's other options,
 //! because their meaning depends on the engine.
 //!
-//! The rule: an engine is imported only if its requests go to the same place in the same way.
+//! The rule: an engine is imported only if Brunt can send its requests to the same place in the same way.
 
 /// How jobs that use an engine are imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -100,11 +100,11 @@ pub enum Cause {
         option: String,
         /// Why.
         why: String,
-        /// The other losses, in line order.
+        /// All losses after the first, in line order.
         more: Vec<Remark>,
     },
     /// All jobs use engines that cannot be imported.
-    #[error("nothing to import: none of its jobs is a block workload")]
+    #[error("nothing to import: no job is a block workload")]
     NothingLeft,
     /// An option has a value that cannot be translated.
     #[error("{option}={value}: write {expected}")]

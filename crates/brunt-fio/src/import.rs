@@ -32,8 +32,8 @@ pub struct Import {
 /// Converts a job file. With `lossy`, options that an experiment cannot express are omitted with a remark.
 ///
 /// # Errors
-/// An option has a value that cannot be translated, or a job cannot be converted at all. Without `lossy`, also if an
-/// option cannot be expressed in an experiment.
+/// An option has a value that cannot be translated, or a job cannot be converted at all. Without `lossy`: an option
+/// cannot be expressed in an experiment.
 pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
     let all = job::read(path)?;
     let mut remarks = Vec::new();
@@ -214,8 +214,8 @@ fn unused(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
         .expect("there are more names than jobs")
 }
 
-/// Adds a group of jobs that run together, and returns its name. Adjusts their intervals so that the start of each
-/// job coincides with the start of an interval.
+/// Adds a group of jobs that run together, and returns its name. Adjusts the jobs' intervals so that the start of
+/// each job coincides with the start of an interval.
 fn together(
     experiment: &mut Experiment,
     stretch: &JobStretch,
@@ -277,7 +277,7 @@ fn together(
     name
 }
 
-/// When measuring begins for the copies of each job, relative to the start of the group.
+/// When measurement begins for each job's copies, relative to the start of the group.
 fn begins(experiment: &Experiment, stretch: &JobStretch, made: &[Vec<PlacedJob>]) -> Vec<Duration> {
     stretch
         .jobs

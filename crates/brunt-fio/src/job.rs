@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use crate::error::{Cause, FioError, Location};
 use crate::keyword;
 
-/// Maximum size of a job file in bytes; below it, the maximum number of files that include one another.
+/// Maximum size of a job file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Maximum number of files that include one another.
 const INCLUDES_MAX: usize = 16;
 
 /// A key as written.
@@ -215,9 +216,11 @@ mod tests {
             matches!(cause, Cause::UnclosedVariable)
         });
         let expression = "[a]\nnumjobs=2*$ncpus*\n";
-        check(expression, "bad.fio:2: 2*$ncpus*: ", |cause| {
-            matches!(cause, Cause::Expression(_))
-        });
+        check(
+            expression,
+            "bad.fio:2: cannot evaluate 2*$ncpus*",
+            |cause| matches!(cause, Cause::Expression(_)),
+        );
         let circle = "[a]\ninclude bad.fio\n";
         check(circle, "include one another", |cause| {
             matches!(cause, Cause::Include(_))

@@ -121,14 +121,12 @@ pub fn fate(key: &str) -> Fate {
         "write_iolog" => Differs("write record_requests = true"),
         "serialize_overlap" => Cannot("overlapping requests are not serialized"),
         "rate_min" | "rate_iops_min" => Cannot("compare results with brunt compare --fail-if"),
-        "max_latency" => Cannot(
-            "a run does not end because of a single request; compare results with brunt compare --fail-if",
-        ),
+        "max_latency" => {
+            Cannot("no single request ends a run; compare results with brunt compare --fail-if")
+        }
         "latency_run" => Cannot("a run has one queue depth, which is determined before the run"),
         "file_append" | "opendir" => Cannot("a target is one file or device"),
-        "fill_device" => {
-            Cannot("a run ends by requests, bytes or time, not when the device is full")
-        }
+        "fill_device" => Cannot("a run ends by requests, bytes or time, not on a full device"),
         "sync_file_range" | "end_syncfs" | "write_barrier" => {
             Cannot("write fsync = 100 or sync = \"dsync\", or use [filesystems.x] with fsync")
         }

@@ -73,8 +73,8 @@ pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStre
             continue;
         }
         for named in indexes.clone().filter_map(waits) {
-            let why = "the job starts when that job ends, while others continue: concurrent jobs must \
-             start at known times";
+            let why = "fio starts the job when that job ends, while others continue; here, concurrent \
+             jobs must start at known times";
             lose(remarks, named, why);
         }
         let mut at_once = Vec::new();
@@ -166,8 +166,8 @@ fn groups(jobs: &[&Job]) -> Vec<usize> {
     groups.collect()
 }
 
-/// Whether the end of a job ends all jobs in its stretch. `at_once` contains the groups of these jobs; jobs from
-/// index `end` on start later.
+/// Whether the end of a job ends all jobs in its stretch. `at_once` contains the groups of the concurrent jobs; jobs
+/// from index `end` on start later.
 fn ends_all(
     switch: &Setting,
     index: usize,

@@ -296,7 +296,7 @@ impl ReportedJob {
             "lat_ns": latency(&op.response, Some(false), bins),
             "bw_min": bw.min as u64,
             "bw_max": bw.max as u64,
-            // The figures already cover all workers.
+            // Share of the aggregate bandwidth: all of it, because the figures cover all workers.
             "bw_agg": if bw.count > 0 { 100.0 } else { 0.0 },
             "bw_mean": bw.mean,
             "bw_dev": bw.deviation,
@@ -514,7 +514,7 @@ fn calendar(seconds: u64) -> String {
         "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan", "Feb",
     ];
     let (day, second) = (seconds / 86_400, seconds % 86_400);
-    let shifted = day + 719_468; // from 1 March of year 0
+    let shifted = day + 719_468; // days since 1 March of year 0
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);

@@ -171,12 +171,12 @@ pub(crate) struct Collector<'a, E> {
 struct Stream {
     /// Intervals that some workers have not reported yet.
     open: BTreeMap<u64, OpenInterval>,
-    /// The next interval of each worker; `u64::MAX` if it is done.
+    /// The next interval of each worker; `u64::MAX` if the worker is done.
     next: Vec<u64>,
     outcome: Option<Outcome>,
     /// Totals over the intervals that all workers measured completely.
     common: CommonTime,
-    /// When the first worker ended, of those that issued requests.
+    /// When the first of the workers that issued requests ended.
     first_end: Nanos,
 }
 
@@ -442,7 +442,7 @@ impl<'a, E> Collector<'a, E> {
     fn done(&mut self, worker: u32, result: Result<Outcome, E>) {
         let outcome = match result {
             Ok(outcome) => {
-                // Workers on the remaining hosts would wait in vain for the lost one.
+                // Workers on the remaining hosts would wait forever for those on the lost host, so the run ends.
                 self.halts |= outcome.stopped == Stopped::HostLost;
                 Some(outcome)
             }

@@ -33,7 +33,7 @@ pub enum LoadCommandError {
     NoDepth,
     /// This load consists of several jobs.
     #[error(
-        "this load is several jobs at once, each with its own rate and queue depth, which cannot be changed together"
+        "this load consists of several jobs, each with its own rate and queue depth, which cannot be changed together"
     )]
     Several,
     /// Buffers and the ring were sized for a smaller depth.
@@ -49,7 +49,7 @@ pub enum LoadCommandError {
 /// Which commands a running load accepts, apart from stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandLimits {
-    /// True if its rate can be changed.
+    /// Whether the load's rate can be changed.
     pub has_rate: bool,
     /// Maximum outstanding requests per worker; `None` if the load has no queue depth.
     pub depth_max: Option<u32>,
@@ -59,7 +59,7 @@ impl CommandLimits {
     /// Checks whether a command is acceptable.
     ///
     /// # Errors
-    /// The reason for rejecting the command.
+    /// The error is the reason for rejecting the command.
     pub fn check(self, command: LoadCommand) -> Result<(), LoadCommandError> {
         match (command, self.depth_max) {
             (LoadCommand::Stop, _) => Ok(()),

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::load::{Load, WorkloadError};
 
-/// An entry of an experiment file that describes loads with their own location. In results, its
-/// name takes the place of a target's name, and the names of its loads those of workloads.
+/// An entry of an experiment file that describes loads with their own location. In results, the entry's name takes
+/// the place of a target's name, and the names of its loads take the place of workload names.
 pub trait LoadEntry: std::fmt::Debug + Send + Sync {
     /// Returns the name of the entry's line in [`crate::LOADS`].
     fn kind(&self) -> &'static str;
@@ -26,7 +26,7 @@ pub trait LoadEntry: std::fmt::Debug + Send + Sync {
     /// Checks the entry without regard to the rest of the file.
     ///
     /// # Errors
-    /// The offending key, and what would be correct.
+    /// The error names the offending key, and what would be correct.
     fn check(&self) -> Result<(), WorkloadError>;
 
     /// Returns the other hosts that the entry names; empty if it runs on this machine. If an entry can name hosts,
@@ -42,7 +42,8 @@ pub trait LoadEntry: std::fmt::Debug + Send + Sync {
     /// Describes the entry in a few words, for plans: `files in /mnt`.
     fn describe(&self) -> String;
 
-    /// Returns the entry's loads, by name, in the order in which they run. Loads of one call may share state.
+    /// Returns the entry's loads, by name, in the order in which they run. The loads that one call returns may share
+    /// state.
     fn loads(&self) -> Vec<(String, Arc<dyn Load>)>;
 
     /// Returns a copy with data files of this size, which the axis `file_size` varies; `None` if the entry has no

@@ -58,7 +58,7 @@ impl FileSizes {
         sizes.max().unwrap_or(0)
     }
 
-    /// Whether files can differ in size.
+    /// Returns true if files can differ in size.
     pub(crate) fn varies(&self) -> bool {
         match self {
             FileSizes::One(_) => false,

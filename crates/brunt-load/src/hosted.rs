@@ -94,7 +94,7 @@ pub trait HostedLoad: Load {
     /// For agents: checks that none of the load's settings apply only to the machine that runs the experiment.
     ///
     /// # Errors
-    /// The first key that does.
+    /// The error names the first key that does.
     fn check_sent(&self) -> Result<(), WorkloadError> {
         Ok(())
     }

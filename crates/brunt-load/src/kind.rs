@@ -70,7 +70,7 @@ pub struct OwnTable {
 pub type ReadEntry = fn(Spanned<DeTable<'_>>) -> Result<Arc<dyn LoadEntry>, toml::de::Error>;
 
 impl OwnTable {
-    /// A table of these entries.
+    /// Creates a table of these entries.
     pub const fn of<T>(name: &'static str, help: &'static str) -> OwnTable
     where
         T: LoadEntry + DeserializeOwned + JsonSchema + 'static,
@@ -123,7 +123,8 @@ impl SharedInputs {
         SharedInputs::default()
     }
 
-    /// Keeps at most `inputs_max` inputs: adding another discards all others, except for loads that hold them.
+    /// Keeps at most `inputs_max` inputs: adding another removes all others, though loads that already have them keep
+    /// using them.
     pub fn at_most(inputs_max: usize) -> SharedInputs {
         SharedInputs {
             inputs_max: Some(inputs_max),

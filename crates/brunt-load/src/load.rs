@@ -376,7 +376,7 @@ pub struct PreparedLoad {
     /// The engine of the workers' rings, measured now unless already chosen. `None` for a load without rings, and if
     /// other hosts report theirs later.
     pub engine: Option<EngineChoice>,
-    /// The mode of the workers' rings; `None` in the same cases.
+    /// The mode of the workers' rings; `None` for a load without rings, and if other hosts report theirs later.
     pub ring: Option<RingChoice>,
     /// The jobs of a load with several, in the order of their workers; otherwise empty.
     pub jobs: Vec<PreparedJob>,

@@ -25,7 +25,7 @@ pub enum Next {
     End,
 }
 
-/// How often a worker checks whether another worker's request has completed, which is the maximum delay that this adds
+/// Interval at which a worker checks whether another worker's request has completed, and so the maximum delay added
 /// to a dependent request.
 pub const FOREIGN_POLL_NANOS: u64 = 100_000;
 

@@ -93,7 +93,7 @@ fn measure(name: &str, subject: &Subject, probes: &[&'static Entry]) -> f64 {
     sample
 }
 
-/// CPU time per call of `work`, over many calls.
+/// Returns the CPU time per call of `work`, over many calls.
 fn cost_us(mut work: impl FnMut()) -> f64 {
     let before = ResourceUsage::of_thread();
     (0..SAMPLES).for_each(|_| work());

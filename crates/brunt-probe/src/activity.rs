@@ -1,5 +1,4 @@
-//! How often the kernel was interrupted, switched tasks and created tasks, and how many tasks are
-//! runnable. From `/proc/stat` (proc(5)).
+//! Rates of interrupts, task switches and new tasks, and the number of runnable tasks. From `/proc/stat` (proc(5)).
 
 use std::time::Duration;
 

@@ -98,14 +98,14 @@ impl ProcessFinder {
         }
     }
 
-    /// The current processes with these names, the oldest first.
+    /// Returns the current processes with these names, the oldest first.
     fn there(&self) -> BTreeSet<Process> {
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         pids.filter_map(|pid| self.process(pid)).collect()
     }
 
-    /// The process with this PID, if it has one of the names.
+    /// Returns the process with this PID, if it has one of the names.
     fn process(&self, pid: u32) -> Option<Process> {
         let comm = fs::read(format!("/proc/{pid}/comm")).ok()?;
         let comm = comm.strip_suffix(b"\n").unwrap_or(&comm);

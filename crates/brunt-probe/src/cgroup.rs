@@ -19,7 +19,8 @@ pub(super) struct OwnCgroup {
 }
 
 impl OwnCgroup {
-    /// The cgroup of the process with this `cgroup` file; `None` if the path doesn't contain the process's PID.
+    /// Returns the cgroup of the process with this `cgroup` file; `None` if the path doesn't contain the process's
+    /// PID.
     pub fn of(membership: &Path) -> Option<OwnCgroup> {
         let pid = membership.parent()?.file_name()?.to_str()?.parse().ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -30,7 +31,8 @@ impl OwnCgroup {
         })
     }
 
-    /// The contents of its `cpu.stat`; empty if there is none, or while other processes are in the cgroup.
+    /// Returns the contents of the cgroup's `cpu.stat`; empty if there is none, or while other processes are in the
+    /// cgroup.
     pub fn cpu_stat(&self) -> String {
         self.own_cpu_stat().unwrap_or_default()
     }
@@ -51,7 +53,7 @@ impl OwnCgroup {
     }
 }
 
-/// Mount point and root from a `mountinfo` line (proc_pid_mountinfo(5)) of the version 2 hierarchy.
+/// Returns the mount point and the root from a `mountinfo` line (proc_pid_mountinfo(5)) of the version 2 hierarchy.
 fn unified(line: &str) -> Option<(PathBuf, PathBuf)> {
     let (mount, kind) = line.split_once(" - ")?;
     let mut fields = mount.split(' ').skip(3);
@@ -136,7 +138,8 @@ mod tests {
             (first.cpu_stat(), second.cpu_stat()),
             (String::new(), String::new())
         );
-        // This process has better counters, and the path contains no PID.
+        // The path of this process's file contains no PID; no cgroup is needed here, because this process has better
+        // counters.
         assert!(OwnCgroup::of(Path::new("/proc/self/cgroup")).is_none());
     }
 }

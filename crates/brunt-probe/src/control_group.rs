@@ -8,7 +8,8 @@ use super::{Metric, Probe, headline, metric_of};
 
 pub struct ControlGroup;
 
-/// The usual place of the hierarchies; the source finds the actual one.
+/// The usual mount point of the hierarchies, which identifies the source of this probe; the source finds the actual
+/// one.
 pub const FOLDER: &str = "/sys/fs/cgroup";
 
 /// A line of the text and its metric.

@@ -36,12 +36,12 @@ impl Malformed {
 pub struct Texts<'a>(pub &'a [Option<Cow<'a, str>>]);
 
 impl Texts<'_> {
-    /// The contents of a file, if it exists.
+    /// Returns the contents of a file, if it exists.
     pub fn get(&self, index: usize) -> Option<&str> {
         self.0.get(index)?.as_deref()
     }
 
-    /// The contents of a required file.
+    /// Returns the contents of a required file.
     ///
     /// # Errors
     /// The file is missing.
@@ -56,7 +56,7 @@ impl Texts<'_> {
 /// Counters by instance.
 pub type Rows<const N: usize> = Vec<(Arc<str>, [u64; N])>;
 
-/// The integers at the start of a line's fields, up to the first field that is not a number.
+/// Returns the integers at the start of a line's fields, up to the first field that is not a number.
 ///
 /// # Errors
 /// There are fewer than `N`.
@@ -74,7 +74,7 @@ pub fn numbers<'a, const N: usize>(
     Ok(numbers)
 }
 
-/// The number after a name in a text of `name value` lines; `None` if this kernel has no such line.
+/// Returns the number after a name in a text of `name value` lines; `None` if this kernel has no such line.
 ///
 /// # Errors
 /// The value is not a number.
@@ -99,8 +99,8 @@ pub fn named(text: &str, name: &str) -> Result<Option<u64>, Malformed> {
     Ok(None)
 }
 
-/// The increase of a counter; `None` if it was reset. The kernel's millisecond counters, and every `unsigned long` on a
-/// 32-bit machine, have 32 bits.
+/// Returns the increase of a counter; `None` if it was reset. The kernel's millisecond counters, and every `unsigned
+/// long` on a 32-bit machine, have 32 bits.
 pub fn advance(before: u64, now: u64) -> Option<u64> {
     const WRAP: u64 = 1 << 32;
     match now.checked_sub(before) {
@@ -119,23 +119,23 @@ pub const STRETCH_MIN: Duration = Duration::from_millis(50);
 /// while the interval is too short.
 pub struct Ticked<T> {
     now: T,
-    /// An earlier reading, and how much earlier it is.
+    /// An earlier reading, from which the next figures are computed, and how long before `now` it was taken.
     base: Option<(T, Duration)>,
 }
 
 impl<T> Ticked<T> {
-    /// A new reading.
+    /// Wraps a new reading.
     pub fn new(now: T) -> Ticked<T> {
         Ticked { now, base: None }
     }
 
-    /// The reading itself.
+    /// Returns the reading itself.
     pub fn now(&self) -> &T {
         &self.now
     }
 
-    /// The reading from which to compute figures `elapsed` after this one, and the interval's length; `None` while
-    /// that is too short.
+    /// Returns the reading from which to compute figures `elapsed` after this one, and the interval's length; `None`
+    /// while that is too short.
     pub fn since(&self, elapsed: Duration) -> Option<(&T, Duration)> {
         let (base, earlier) = self
             .base
@@ -231,7 +231,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// The instances that are in both readings. Their order is usually the same.
+/// Returns the instances that are in both readings. Their order is usually the same.
 pub fn pairs<'a, const N: usize>(
     before: &'a Rows<N>,
     now: &'a Rows<N>,

@@ -14,7 +14,7 @@ use super::figures::Texts;
 use super::network::Network;
 use super::source::Source;
 
-/// Bytes that each interface has sent and received since it exists, in the order of the names.
+/// Bytes that each interface has sent and received since it was created, in the order of the names.
 pub type InterfaceBytes = Vec<Option<[u64; 2]>>;
 
 /// The counters of some interfaces of one network namespace.
@@ -33,7 +33,7 @@ impl InterfaceReader {
         Ok(InterfaceReader { source, names })
     }
 
-    /// The counters, and when they were read: halfway between the times before and after reading.
+    /// Returns the counters, and when they were read: halfway between the times before and after reading.
     pub fn read(&mut self, clock: &Clock) -> (Nanos, InterfaceBytes) {
         let before = clock.now();
         let read = self.source.read(clock);
@@ -46,7 +46,7 @@ impl InterfaceReader {
     }
 }
 
-/// The counters of these interfaces in a text like that of `net/dev`.
+/// Returns the counters of these interfaces in a text like that of `net/dev`.
 fn bytes_of(text: Cow<'_, str>, names: &[String]) -> InterfaceBytes {
     let rows = Network::parse(&Texts(&[Some(text)])).unwrap_or_default();
     let of = |name: &String| {

@@ -163,7 +163,7 @@ pub fn metric(probe: &str, name: &str) -> Option<&'static Metric> {
     metrics.iter().find(|metric| metric.name == name)
 }
 
-/// The names of all probes, as accepted by `[probes] only = […]`.
+/// Returns the names of all probes, as accepted by `[probes] only = […]`.
 pub fn names() -> impl Iterator<Item = &'static str> {
     PROBES.iter().map(|entry| entry.name).chain([DEVICE.name])
 }
@@ -208,7 +208,7 @@ const fn metric_of(name: &'static str, help: &'static str) -> Metric {
     }
 }
 
-/// A metric whose mean goes into `summary.json`.
+/// Creates a metric whose mean goes into `summary.json`.
 const fn headline(name: &'static str, help: &'static str) -> Metric {
     Metric {
         name,

@@ -31,15 +31,16 @@ pub struct Cgroups {
 pub struct CgroupLimits {
     /// Number of CPUs' worth of time: quota divided by period.
     pub cpus: Option<f64>,
-    /// How often the quota was exhausted.
+    /// Number of periods in which a quota was exhausted: the highest count among the cgroup and its ancestors.
     pub throttled_periods: Option<u64>,
-    /// How long cgroups were throttled because their quota was exhausted, in nanoseconds.
+    /// How long cgroups were throttled because a quota was exhausted, in nanoseconds: the longest among the cgroup
+    /// and its ancestors.
     pub throttled_nanos: Option<u64>,
     /// Maximum bytes of memory, in the cgroup with the least left.
     pub memory_max: Option<u64>,
     /// Bytes still available in the cgroup with the least left: its limit minus unreclaimable memory.
     pub memory_left: Option<u64>,
-    /// Processes in this cgroup that the kernel killed for lack of memory.
+    /// Processes in this cgroup that the kernel killed because memory ran out.
     pub oom_kills: Option<u64>,
     /// Maximum number of processes and threads.
     pub pids_max: Option<u64>,
@@ -50,12 +51,12 @@ pub struct CgroupLimits {
 }
 
 impl Cgroups {
-    /// The cgroups of this process on this machine.
+    /// Returns the cgroups of this process on this machine.
     pub fn own() -> Cgroups {
         Cgroups::at(Path::new("/"))
     }
 
-    /// The cgroups of the process `self` below this root; tests use a root of their own.
+    /// Returns the cgroups of the process `self` below this root; tests use a root of their own.
     pub fn at(root: &Path) -> Cgroups {
         let read = |file: &str| fs::read_to_string(root.join(file)).unwrap_or_default();
         let (membership, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));
@@ -139,7 +140,7 @@ impl Cgroups {
                 continue;
             };
             let of = |name: &str| named(&stat, name).ok().flatten();
-            // Each ancestor may also throttle this cgroup: the longest time is a lower bound.
+            // Each ancestor may throttle this cgroup, too, so the longest time is a lower bound of the total.
             let nanos = of("throttled_time")
                 .or_else(|| of("throttled_usec").map(|micros| micros.saturating_mul(1000)));
             limits.throttled_nanos = limits.throttled_nanos.max(nanos);
@@ -190,8 +191,8 @@ impl Cgroups {
         }
     }
 
-    /// Memory in bytes that this process can still allocate: the kernel's estimate for the machine, or less if cgroups
-    /// limit it.
+    /// Returns the memory in bytes that this process can still allocate: the kernel's estimate for the machine, or
+    /// less if cgroups limit it.
     pub fn available_memory(&self) -> Option<u64> {
         let text = fs::read_to_string(self.proc.join("meminfo")).ok()?;
         let machine = named(&text, "MemAvailable").ok().flatten()? << 10;
@@ -204,7 +205,7 @@ impl Cgroups {
 }
 
 impl CgroupLimits {
-    /// Lines of names and values in the kernel's style, for the probe to parse.
+    /// Formats the limits as lines of names and values in the kernel's style, for the probe to parse.
     pub(super) fn text(&self) -> String {
         let counts = [
             ("throttled_nanos", self.throttled_nanos),
@@ -235,13 +236,13 @@ fn text(folder: &Path, file: &str) -> Option<String> {
     Some(text.trim().to_string()).filter(|text| !text.is_empty())
 }
 
-/// A number; `None` for "max" or "-1".
+/// Reads a number from a file; `None` for "max" or "-1".
 fn number(folder: &Path, file: &str) -> Option<u64> {
     text(folder, file)?.parse().ok()
 }
 
-/// The cgroup that a `mountinfo` line (proc_pid_mountinfo(5)) mounts and where, if the line mounts the given version 1
-/// controller or, without a controller, version 2.
+/// Returns the cgroup that a `mountinfo` line (proc_pid_mountinfo(5)) mounts and where, if the line mounts the given
+/// version 1 controller or, without a controller, version 2.
 fn mounted(line: &str, controller: Option<&str>) -> Option<(PathBuf, PathBuf)> {
     let (mount, kind) = line.split_once(" - ")?;
     let mut fields = mount.split(' ').skip(3);
@@ -259,7 +260,7 @@ fn mounted(line: &str, controller: Option<&str>) -> Option<(PathBuf, PathBuf)> {
 mod tests {
     use super::*;
 
-    /// A root folder with these files.
+    /// Creates a root folder with these files.
     fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (file, text) in files {

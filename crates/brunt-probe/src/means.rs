@@ -56,7 +56,7 @@ impl Means {
         }
     }
 
-    /// The means for the summary, by host and by `probe.metric` or `probe.instance.metric`.
+    /// Returns the means for the summary, by host and by `probe.metric` or `probe.instance.metric`.
     pub fn by_host(&self) -> BTreeMap<String, BTreeMap<String, f64>> {
         let mut hosts: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
         for (key, mean) in &self.means {
@@ -74,7 +74,7 @@ impl Means {
         hosts
     }
 
-    /// Whether there is a total over all instances (as for CPUs), which is enough here.
+    /// Returns true if there is a total over all instances (as for CPUs), which is enough here.
     fn is_part_of_a_total(&self, key: &Key) -> bool {
         let total = Key {
             instance: "".into(),
@@ -83,7 +83,7 @@ impl Means {
         !key.instance.is_empty() && self.means.contains_key(&total)
     }
 
-    /// Whether the instance was idle: an unused interface or disk.
+    /// Returns true if the instance was idle: an unused interface or disk.
     fn is_idle(&self, key: &Key) -> bool {
         let first = Key {
             metric: "".into(),

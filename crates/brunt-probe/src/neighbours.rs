@@ -53,7 +53,7 @@ impl Processes {
         Processes(processes.take(PROCESSES_MAX).collect())
     }
 
-    /// Whether a process is `me` or a descendant of it.
+    /// Returns true if a process is `me` or a descendant of it.
     fn is_of(&self, pid: u32, me: u32) -> bool {
         let mut at = pid;
         for _ in 0..self.0.len() {
@@ -68,14 +68,14 @@ impl Processes {
         false
     }
 
-    /// All descendants of `me`.
+    /// Returns all descendants of `me`.
     pub fn descendants(&self, me: u32) -> Vec<u32> {
         let all = self.0.keys().copied();
         all.filter(|pid| *pid != me && self.is_of(*pid, me))
             .collect()
     }
 
-    /// The closest surviving process among the former `parent` and its ancestors.
+    /// Returns the closest surviving process among the former `parent` and its ancestors.
     fn surviving(&self, before: &Processes, parent: u32) -> Option<&Process> {
         let mut at = parent;
         for _ in 0..before.0.len() {
@@ -87,7 +87,8 @@ impl Processes {
         None
     }
 
-    /// CPU time used by processes other than `me`, its descendants and `servers` in the `seconds` since `before`.
+    /// Returns the CPU time used by processes other than `me`, its descendants and `servers` in the `seconds` since
+    /// `before`.
     pub fn used_since(
         &self,
         before: &Processes,
@@ -147,8 +148,8 @@ fn process(stat: ProcessStat) -> Process {
     }
 }
 
-/// Local processes at the other end of this process's TCP connections: servers under test that this program did not
-/// start. This needs access to their file descriptors, so it doesn't find servers of other users.
+/// Returns the local processes at the other end of this process's TCP connections: servers under test that this
+/// program did not start. This needs access to their file descriptors, so it doesn't find servers of other users.
 pub(super) fn tcp_peers(proc: &Path) -> BTreeSet<u32> {
     let own = sockets(&proc.join("self"));
     let mut connections = Vec::new();
@@ -183,7 +184,7 @@ pub(super) fn tcp_peers(proc: &Path) -> BTreeSet<u32> {
         .collect()
 }
 
-/// Inodes of a process's open sockets.
+/// Returns the inodes of a process's open sockets.
 fn sockets(process: &Path) -> BTreeSet<u64> {
     let Ok(entries) = fs::read_dir(process.join("fd")) else {
         return BTreeSet::new();
@@ -197,7 +198,8 @@ fn sockets(process: &Path) -> BTreeSet<u64> {
         .collect()
 }
 
-/// Local address, remote address and inode from a line of `/proc/net/tcp` (proc_net_tcp.rst), if it is connected.
+/// Returns the local address, remote address and inode from a line of `/proc/net/tcp` (proc_net_tcp.rst), if it is
+/// connected.
 fn connection(line: &str) -> Option<(String, String, u64)> {
     const ESTABLISHED: &str = "01";
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();

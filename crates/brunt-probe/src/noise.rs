@@ -25,9 +25,9 @@ use super::waits::ThreadWaits;
 const PERIOD: Duration = Duration::from_millis(25);
 /// Iterations of the fixed work, which take some twenty microseconds.
 const WORK_ROUNDS: u32 = 10_000;
-/// The measurement at which to search for local servers, once connections are open; and how often to read the CPUs'
-/// frequency.
+/// Index of the measurement at which to search for local servers; connections are open by that time.
 const PEERS_AT: usize = 4;
+/// Number of measurements from one reading of the CPUs' frequency to the next.
 const FREQUENCY_EVERY: usize = 20;
 /// Maximum number of samples of the fixed work that are kept: an hour's worth. When it is exceeded, every second
 /// sample is dropped, repeatedly if necessary.
@@ -105,7 +105,7 @@ impl Seen {
         self.samples += 1;
     }
 
-    /// The median duration of the work: a preempted sample, however long, doesn't shift it.
+    /// Returns the median duration of the work: a preempted sample, however long, doesn't shift it.
     fn work_median_us(&mut self) -> Option<f64> {
         self.works_us.sort_unstable_by(f64::total_cmp);
         let count = self.works_us.len();
@@ -225,7 +225,8 @@ fn watch(proc: &Path, mut paused: impl FnMut(Duration) -> Result<(), RecvTimeout
             work();
             clock.now().since(begin)
         });
-        // The first repetition warms up the caches after the sleep; either one may be preempted.
+        // The first repetition warms up the caches after the sleep, and either of the two may be preempted, so the
+        // shorter one counts.
         seen.add(woken.since(due), each[0].min(each[1]));
         seen.waits.sample(&task, clock.now());
         if look == PEERS_AT {
@@ -245,7 +246,8 @@ fn sample_all(served: &mut [(PathBuf, ThreadWaits)]) {
     }
 }
 
-/// The current mean of all CPUs' frequencies, if the kernel provides them (Documentation/admin-guide/pm/cpufreq.rst).
+/// Returns the current mean of all CPUs' frequencies, if the kernel provides them
+/// (Documentation/admin-guide/pm/cpufreq.rst).
 fn frequency_mhz() -> Option<f64> {
     let policies = std::fs::read_dir("/sys/devices/system/cpu/cpufreq").ok()?;
     let each: Vec<f64> = policies
@@ -258,7 +260,7 @@ fn frequency_mhz() -> Option<f64> {
     (!each.is_empty()).then(|| each.iter().sum::<f64>() / each.len() as f64)
 }
 
-/// Microseconds for which any task waited for a CPU (Documentation/accounting/psi.rst).
+/// Returns the microseconds for which any task waited for a CPU (Documentation/accounting/psi.rst).
 fn pressure(file: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
     let some = text.lines().find(|line| line.starts_with("some "))?;
@@ -285,7 +287,7 @@ fn work() {
     black_box(state);
 }
 
-/// Stolen ticks and total ticks of all CPUs since boot (proc_stat(5)).
+/// Returns the stolen ticks and the total ticks of all CPUs since boot (proc_stat(5)).
 pub fn stolen(stat: &Path) -> Option<[u64; 2]> {
     let text = std::fs::read_to_string(stat).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;

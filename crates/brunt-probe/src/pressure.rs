@@ -1,4 +1,4 @@
-//! The share of time for which tasks were stalled for lack of a CPU, memory or I/O. From `/proc/pressure`
+//! The share of time for which tasks were stalled waiting for a CPU, memory or I/O. From `/proc/pressure`
 //! (Documentation/accounting/psi.rst), which some kernels lack or disable.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Stalls {
 
 impl Probe for Pressure {
     const NAME: &'static str = "pressure";
-    const HELP: &'static str = "time that tasks stalled for lack of CPU, memory or a device";
+    const HELP: &'static str = "time that tasks were stalled waiting for a CPU, memory or a device";
     const FILES: &'static [&'static str] = &[
         "/proc/pressure/cpu",
         "/proc/pressure/memory",

@@ -57,7 +57,7 @@ impl Schedule {
         }
     }
 
-    /// When the next sample is due.
+    /// Returns when the next sample is due.
     pub fn due(&self) -> Nanos {
         self.due
     }
@@ -81,13 +81,13 @@ impl Schedule {
 }
 
 impl Prober {
-    /// A prober for an experiment. `watch` lists the subjects other than this machine and this process.
+    /// Creates a prober for an experiment. `watch` lists the subjects other than this machine and this process.
     pub fn new(probes: &Probes, watch: &Watch) -> Prober {
         Prober::on(probes, watch, true)
     }
 
-    /// A prober for an experiment in a lab whose hosts are in `watch`: it samples this machine, except for its
-    /// network.
+    /// Creates a prober for an experiment in a lab whose hosts are in `watch`: it samples this machine, except for
+    /// its network.
     pub fn in_lab(probes: &Probes, watch: &Watch) -> Prober {
         Prober::on(probes, watch, false)
     }

@@ -65,11 +65,11 @@ impl Probe for Process {
         ),
         headline(
             "user_cpus",
-            "total_cpus in user mode, as divided by ticks or by the process's own cgroup",
+            "total_cpus spent in user mode, split by ticks or by the process's own cgroup",
         ),
         headline(
             "system_cpus",
-            "total_cpus in the kernel on behalf of the process, divided likewise",
+            "total_cpus spent in the kernel on behalf of the process, split the same way",
         ),
         headline(
             "voluntary_switches_per_s",
@@ -164,7 +164,7 @@ fn cpus(before: &Times, now: &Times, stretch: Duration, sink: &mut Sink<'_>) {
     }
 }
 
-/// Seconds used by the current threads; `None` if the kernel does not provide them.
+/// Returns the seconds used by the current threads; `None` if the kernel does not provide them.
 fn threads_seconds(before: &Times, now: &Times) -> Option<f64> {
     let (earlier, threads) = (before.threads.as_ref()?, now.threads.as_ref()?);
     // A new thread used all of its time since the last reading.
@@ -192,7 +192,7 @@ fn cgroup_times(text: Option<&str>) -> Result<Option<CgroupTimes>, Malformed> {
     })
 }
 
-/// CPU time in nanoseconds by thread, from lines with a thread's ID and its `schedstat`.
+/// Parses the CPU time in nanoseconds by thread, from lines with a thread's ID and its `schedstat`.
 fn cpu_nanos(text: Option<&str>) -> Result<Option<BTreeMap<u64, u64>>, Malformed> {
     let Some(text) = text else { return Ok(None) };
     let of = |line: &str| {
@@ -201,7 +201,7 @@ fn cpu_nanos(text: Option<&str>) -> Result<Option<BTreeMap<u64, u64>>, Malformed
     text.lines().map(of).collect::<Result<_, _>>().map(Some)
 }
 
-/// Switches by thread, from several concatenated `status` files.
+/// Parses the context switches by thread, from several concatenated `status` files.
 fn switches(text: Option<&str>) -> Result<BTreeMap<u64, [u64; 2]>, Malformed> {
     let mut threads: BTreeMap<u64, [u64; 2]> = BTreeMap::new();
     let mut thread = None;

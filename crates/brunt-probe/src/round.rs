@@ -53,18 +53,18 @@ impl SampleRound {
         }
     }
 
-    /// The notes since the last call.
+    /// Returns the notes since the last call.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// The final notes.
+    /// Returns the final notes.
     pub fn last_notes(&mut self) -> Vec<String> {
         self.notes.append(&mut self.finder.notes());
         self.take_notes()
     }
 
-    /// All failed readings so far.
+    /// Returns all failed readings so far.
     pub fn misreadings(&self) -> Misreadings {
         let mut all = self.gone;
         self.samplers

@@ -1,5 +1,5 @@
-//! Reads the files of one subject and turns two readings into a sample. It has no thread and no timer: a
-//! [`super::Prober`] calls it, and so may a role in its own process.
+//! Reads the files of one subject and turns two readings into a sample. A sampler has no thread and no timer: a
+//! [`super::Prober`] calls it, or a role in its own process.
 //!
 //! The rule: each figure refers to the time between two readings of the same file, so that a prober preempted between
 //! two files doesn't report a wrong rate.
@@ -149,7 +149,7 @@ impl Sampler {
         sampler
     }
 
-    /// The index of a file's source, which is shared by all probes that read the file.
+    /// Returns the index of a file's source, which is shared by all probes that read the file.
     fn source(&mut self, entry: &Entry, path: PathBuf) -> Option<usize> {
         if let Some(index) = self.sources.iter().position(|source| source.path() == path) {
             return Some(index);
@@ -178,17 +178,17 @@ impl Sampler {
         self.notes.push(format!("{}: {text}", self.host));
     }
 
-    /// The notes since the last call: each missing file, once.
+    /// Returns the notes since the last call: each missing file, once.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// The failed readings so far.
+    /// Returns the failed readings so far.
     pub fn misreadings(&self) -> Misreadings {
         self.misreadings
     }
 
-    /// Whether there is nothing to read, or nothing left to read.
+    /// Returns true if there is nothing to read, or nothing left to read.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -238,7 +238,7 @@ impl Sampler {
         })
     }
 
-    /// Reads all files. Those that can't be read any more are dropped, and noted unless their process has ended.
+    /// Reads all files. Files that can't be read any more are dropped, and noted unless their process has ended.
     fn read_sources(&mut self, clock: &Clock) {
         let mut gone = Vec::new();
         for (index, source) in self.sources.iter_mut().enumerate() {

@@ -57,12 +57,12 @@ impl Default for Probes {
 }
 
 impl Probes {
-    /// Whether anything is recorded.
+    /// Returns true if anything is recorded.
     pub fn is_on(&self) -> bool {
         !self.interval.0.is_zero()
     }
 
-    /// The chosen probes, in the table's order.
+    /// Returns the chosen probes, in the table's order.
     pub fn chosen(&self) -> Vec<&'static Entry> {
         let chosen = |entry: &&Entry| {
             self.only.is_empty() || self.only.iter().any(|name| name == entry.name)
@@ -70,7 +70,7 @@ impl Probes {
         PROBES.iter().filter(chosen).collect()
     }
 
-    /// Whether parts of devices are recorded ([`super::DEVICE`]).
+    /// Returns true if parts of devices are recorded ([`super::DEVICE`]).
     pub fn has_devices(&self) -> bool {
         self.is_on()
             && (self.only.is_empty() || self.only.iter().any(|name| name == super::DEVICE.name))
@@ -178,7 +178,7 @@ mod tests {
             assert!(said.contains(expected), "{said}");
         };
         check(&["tgtd", "kworker"], "good");
-        check(&["/usr/sbin/tgtd"], "without folder");
+        check(&["/usr/sbin/tgtd"], "without a folder");
         check(&[""], "not a program name");
         check(&["a", "b", "a"], "'a' is listed twice");
         check(&["x"; 65], "at most 64");

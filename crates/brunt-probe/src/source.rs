@@ -1,5 +1,5 @@
-//! A file in `/proc` that is read repeatedly. It is opened only once, so that neither a reused PID nor a thread's
-//! change of namespace can put another file in its place.
+//! A file in `/proc` that is read repeatedly. The file is opened only once, so that neither a reused PID nor a
+//! thread's change of namespace can put another file in its place.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -88,7 +88,7 @@ impl Source {
         })
     }
 
-    /// The file's path.
+    /// Returns the file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -163,12 +163,12 @@ impl Source {
         }
     }
 
-    /// The file's contents; process names may not be valid UTF-8.
+    /// Returns the file's contents; process names may not be valid UTF-8.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.text)
     }
 
-    /// When the file was last read.
+    /// Returns when the file was last read.
     pub fn read_at(&self) -> Nanos {
         self.read_at
     }

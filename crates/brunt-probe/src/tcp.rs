@@ -1,5 +1,5 @@
-//! TCP counters of a network namespace, in particular retransmissions. From `net/snmp` (RFC 4022's counters) and
-//! `net/netstat` (Linux's own, Documentation/networking/snmp_counter.rst).
+//! TCP counters of a network namespace, in particular retransmissions. From `net/snmp` (the counters of RFC 4022) and
+//! `net/netstat` (Linux-specific counters, Documentation/networking/snmp_counter.rst).
 
 use std::time::Duration;
 
@@ -111,8 +111,8 @@ impl Probe for Tcp {
     }
 }
 
-/// A counter of a group: a line of names, then a line of numbers, both starting with the group's name. Negative
-/// numbers (MaxConn) are not counters. `None` if this kernel lacks the counter.
+/// Returns a counter of a group from a line of names and a line of numbers, both starting with the group's name.
+/// Negative numbers (MaxConn) are not counters. `None` if this kernel lacks the counter.
 fn counter(text: &str, group: &str, name: &str) -> Result<Option<u64>, Malformed> {
     let of_group = |line: &&str| {
         line.strip_prefix(group)

@@ -14,7 +14,8 @@ use std::time::Duration;
 use super::figures::{INSTANCES_MAX, Malformed, Sink, Texts};
 use super::{Metric, Probe, headline};
 
-/// Temperatures change slowly, and reading that of an NVMe drive takes a command.
+/// Minimum time between readings of a sensor: temperatures change slowly, and reading an NVMe drive's takes a
+/// command.
 pub const READ_EVERY: Duration = Duration::from_secs(10);
 /// The folder of the sensors.
 pub const FOLDER: &str = "/sys/class/hwmon";
@@ -64,7 +65,7 @@ pub struct Sensor {
     file: File,
 }
 
-/// All sensors in a folder like [`FOLDER`]; none if it does not exist, as in most virtual machines.
+/// Returns all sensors in a folder like [`FOLDER`]; none if it does not exist, as in most virtual machines.
 pub fn sensors(folder: &Path) -> Vec<Sensor> {
     let chips = fs::read_dir(folder)
         .into_iter()

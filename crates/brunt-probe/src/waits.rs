@@ -1,8 +1,8 @@
 //! How long the threads that generate the load, and threads of the processes that serve it, were ready but waiting
 //! for a CPU: the second number of `schedstat` (Documentation/scheduler/sched-stats.rst). Used by the noise meter.
 //!
-//! The rule: threads end before the run does, so they are read during the run; each is counted from the first to the
-//! last reading that found it.
+//! The rule: threads may end before the run does, so they are read during the run; each is counted from the first to
+//! the last reading that found it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,8 +12,8 @@ use brunt_core::Nanos;
 
 /// Prefix of the load's thread names.
 const WORKER: &str = "worker-";
-/// Threads other than the load's, whose waiting delays no request.
-const BESIDE: [&str; 4] = ["noise", "results", "prober", "tokio"];
+/// Prefixes of the names of threads that send no requests, so that their waiting delays none.
+const HELPER_PREFIXES: [&str; 4] = ["noise", "results", "prober", "tokio"];
 /// Maximum number of threads read at a time: each costs some microseconds.
 const LOOKS_MAX: usize = 32;
 const THREADS_MAX: usize = 4096;
@@ -43,8 +43,8 @@ impl Thread {
 #[derive(Default)]
 pub(super) struct ThreadWaits {
     threads: BTreeMap<u32, Thread>,
-    /// Threads other than the load's, which are skipped.
-    beside: Vec<u32>,
+    /// IDs of the threads that are skipped because they send no requests.
+    helpers: Vec<u32>,
     looks: usize,
 }
 
@@ -65,13 +65,13 @@ impl ThreadWaits {
             let Some(tid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
                 continue;
             };
-            if self.beside.contains(&tid) {
+            if self.helpers.contains(&tid) {
                 continue;
             }
             if !self.threads.contains_key(&tid) {
                 let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-                if BESIDE.iter().any(|name| comm.starts_with(name)) {
-                    self.beside.push(tid);
+                if HELPER_PREFIXES.iter().any(|name| comm.starts_with(name)) {
+                    self.helpers.push(tid);
                     continue;
                 }
                 let stat = entry.path().join("schedstat");
@@ -97,8 +97,8 @@ impl ThreadWaits {
         }
     }
 
-    /// The share of time that the threads waited: the mean over the load's workers or, if no thread has such a name,
-    /// the share of the thread that waited most. `None` if the kernel doesn't provide this time.
+    /// Returns the share of time that the threads waited: the mean over the load's workers or, if no thread has such
+    /// a name, the share of the thread that waited most. `None` if the kernel doesn't provide this time.
     pub fn share(&self) -> Option<f64> {
         let shares = |workers: bool| {
             let threads = self

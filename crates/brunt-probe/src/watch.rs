@@ -46,7 +46,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The host's name.
+    /// Returns the host's name.
     pub fn host(&self) -> &Arc<str> {
         match self {
             Subject::Machine { host, .. }
@@ -111,7 +111,7 @@ impl Watch {
         }
     }
 
-    /// The list and its version, if that is different from `version`.
+    /// Returns the list and its version, if that is different from `version`.
     pub(super) fn changed(&self, version: Option<u64>) -> Option<(u64, Vec<(u64, Subject)>)> {
         let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         (version != Some(list.version)).then(|| (list.version, list.subjects.clone()))

@@ -19,7 +19,7 @@ use rustix::process::{
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Environment variable with the id of the parent process; this process ends when that one does. If set, the
+/// Environment variable with the id of the parent process; this process ends when the parent does. If set, the
 /// arguments are the program to run and its arguments.
 const MARK: &str = "BRUNT_ENDS_WITH";
 /// Exit status if the program doesn't exist, as used by shells and env(1).

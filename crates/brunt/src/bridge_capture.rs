@@ -1,6 +1,7 @@
 //! Saves the packets that arrive at a bridge to a file on the bridge's machine.
 //!
-//! The rule: the forwarding thread never waits for a disk; packets that don't fit are counted.
+//! The rule: the forwarding thread never waits for a disk; packets that the file's writer can't take in time are left
+//! out and counted.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -79,7 +80,7 @@ impl BridgeCapture {
         self.comments.clone()
     }
 
-    /// Closes the file; call it after dropping the watcher. Also returns the error, if any, that ended the file
+    /// Closes the file; call this after dropping the watcher. Also returns the error, if any, that ended the file
     /// early.
     pub fn finish(self) -> (PcapSummary, Option<io::Error>) {
         self.lane.finish(&mut Ledger::default())
@@ -91,7 +92,7 @@ impl BridgeCapture {
 /// # Errors
 /// The file already exists, or cannot be created.
 pub fn open(path: &Path, interfaces: &[String; 2]) -> io::Result<OpenedPacketSink> {
-    // A full disk ends the file and `finish` returns the error, so notes are discarded here.
+    // Notes about a full disk aren't needed: a full disk ends the file, and `finish` returns the error.
     let (capture, watcher) = BridgeCapture::start(path, interfaces, Arc::new(|_| {}))?;
     Ok((Box::new(capture), watcher))
 }

@@ -145,7 +145,7 @@ pub fn guard(
             found: Some(what), ..
         }) => Err(Failure::usage(format!("{name} contains {what}"))
             .advise(format!("if the data on this device may be lost, {allow}"))),
-        // Here it wouldn't help to allow the overwrite.
+        // Allowing the overwrite wouldn't help here.
         Err(SignatureError::Ring(error)) => Err(Failure::failed(error)),
         Err(SignatureError::Device(error)) => Err(Failure::failed(format!(
             "cannot check {name} for existing data: {error}"

@@ -1,4 +1,4 @@
-//! Runs a command inside a lab: the program starts itself again in new namespaces and continues the command there.
+//! Runs a command inside a lab: the program re-executes itself in new namespaces and continues the command there.
 //! Called before any thread is started.
 
 use std::net::{SocketAddr, TcpListener};
@@ -86,7 +86,7 @@ fn on_stage_with(
 ) -> Result<(WatchSockets, Option<ServiceFolder>), Failure> {
     let is_inner = stage::is_inner();
     let outer = (with_services && !is_inner).then(scratch).transpose()?;
-    let gone = |error| Failure::failed(format!("the folder for the files of services: {error}"));
+    let gone = |error| Failure::failed(format!("cannot use the folder of services: {error}"));
     let mut handed = match is_inner {
         true => Vec::new(),
         false => WatchSockets::listen(at)?.into_descriptors(),

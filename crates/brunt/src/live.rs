@@ -2,8 +2,8 @@
 //! targets are opened until the results are written. A run started by `brunt serve` sends the page's frames to that
 //! server.
 //!
-//! The rule: the page's address is printed first, and the frames that viewers lost are printed last. However the run
-//! ends, the page shows the reason.
+//! The rule: the page's address is printed first, and the number of frames that viewers lost is printed last. However
+//! the run ends, the page shows the reason.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};

@@ -135,7 +135,7 @@ impl Draft<'_> {
         match self.size("zonesize")?.filter(|bytes| *bytes > 0) {
             Some(bytes) => Ok(Some(zones.saturating_mul(bytes))),
             None => {
-                let why = "it is in zones, but zonesize is not set, so fio ignores it; write a size such as 256m";
+                let why = "the value is in zones, but zonesize is not set, so fio ignores it; write a size like 256m";
                 self.lose(key, why);
                 Ok(None)
             }

@@ -294,15 +294,16 @@ impl<'a> Draft<'a> {
         each.collect()
     }
 
-    /// The number of workloads that reproduce the copies of a job (`numjobs`). One if they access random places in
-    /// the same file: the copies become its workers. One per copy if the copies have separate files or regions, or
-    /// start at the same place.
+    /// The number of workloads that reproduce the copies of a job (`numjobs`): one per copy if each copy has its own
+    /// file or start offset, or if all copies read or write sequentially from the same offset. Otherwise one, whose
+    /// workers stand in for the copies.
     fn copies(&self, engine: Engine, workload: &Workload) -> u32 {
         let own_files =
             self.has_own_file() && matches!(engine, Engine::Queued | Engine::Synchronous);
         let differ = own_files
             || self.is_on("offset_increment")
-            // Other copies must not change data that this copy verifies.
+            // Copies that verify become workers, whose parts don't overlap: other copies must not change data that
+            // this copy verifies.
             || (workload.sequential > 0.0 && workload.verify.is_none() && !self.is_on("steadystate"));
         if differ && workload.workers <= JOBS_MAX as u32 {
             workload.workers.max(1)

@@ -283,7 +283,7 @@ fn a_loss_is_named_with_its_line_and_refuses_the_file() {
         import.text
     );
     assert!(import.text.starts_with("# From "));
-    // Two separate files: each workload runs against its own, concurrently.
+    // Two jobs with separate files become concurrent workloads, each with its own target.
     let points: Vec<_> = import
         .experiment
         .points()
@@ -317,7 +317,7 @@ fn the_error_names_the_right_option_and_reason() {
     check(
         "random_distribution=sequence:2,0,1",
         "random_distribution",
-        "not listed",
+        "not read from a list",
     );
     check("rw=trimwrite", "rw", "trims each block, then writes it");
     check("zonemode=zbd\nzonesize=1m", "zonemode", "write pointers");
@@ -412,7 +412,7 @@ fn jobs_without_a_block_engine_are_left_out() {
     ));
 }
 
-/// The syntax used in fio's own examples, with one job per feature.
+/// Tests the syntax used in fio's own examples, with one job per feature.
 #[test]
 fn the_syntax_of_fios_examples_is_accepted() {
     let (_, workload, _) =
@@ -478,7 +478,7 @@ fn trims_are_counted_in_requests() {
     assert_eq!(workload.stop.requests, Some(9));
 }
 
-/// Without a size, a job covers its whole file or device as many times as `loops` requests.
+/// Without a size, a job covers its whole file or device `loops` times.
 #[test]
 fn a_job_without_a_size_covers_its_whole_file_or_device() {
     let import = |text: &str| {

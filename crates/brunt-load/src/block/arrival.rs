@@ -112,7 +112,7 @@ impl ArrivalSchedule {
             let count = left * (part + 1) / BACKLOG_AGES - left * part / BACKLOG_AGES;
             let age = span as f64 * (part as f64 + 0.5) / BACKLOG_AGES as f64;
             if ages.record_bucket(Nanos(age as u64), count).is_err() {
-                // More than a histogram counts in nine years of load.
+                // The count exceeds what a histogram can hold, which takes nine years of load.
                 return;
             }
         }
@@ -189,7 +189,7 @@ mod tests {
         );
     }
 
-    /// The backlog matches the requests due by then, including those beyond the exactly computed ones.
+    /// The recorded backlog matches the requests that are due, including those whose ages are estimated.
     #[test]
     fn a_backlog_matches_the_requests_that_are_due() {
         let check = |rate: f64, process, burst, seconds: u64| {

@@ -29,9 +29,9 @@ pub struct Promises {
     acknowledged: Vec<u64>,
     /// The last generation that must be stable, or 0 for none.
     stable: Vec<u64>,
-    /// The last generation that was sent, or 0 for none.
+    /// Zeros: the grain was never written, or its data was lost.
     sent: Vec<u64>,
-    /// True if the file ends inside an entry or with a damaged one.
+    /// True if the file ends within an entry or with a damaged entry.
     pub cut: bool,
 }
 
@@ -40,13 +40,13 @@ pub struct Promises {
 pub enum Instead {
     /// Zeros: as if never written.
     Zeros,
-    /// A block of this run from another location.
+    /// A block of this run from another write to the same place, usually an older one.
     Older,
     /// A block of this run with a wrong checksum.
     Damaged,
     /// A block of this run that belongs elsewhere.
     Misplaced,
-    /// Not written by this run.
+    /// Data that this run did not write.
     Foreign,
 }
 
@@ -98,7 +98,7 @@ pub struct LostExtent {
     pub found: Instead,
 }
 
-/// The result of an audit, in grains.
+/// The result of an audit: numbers of grains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
     /// Acknowledged and present (or replaced by a later write).
@@ -109,7 +109,7 @@ pub struct Audit {
     pub lost_unflushed: u64,
     /// The lost extents, flushed and unflushed; only the first [`NAMED_MAX`].
     pub extents: Vec<LostExtent>,
-    /// Total number of extents.
+    /// Total number of lost extents.
     pub extents_count: u64,
     /// Sent, never acknowledged, but present: allowed.
     pub unacknowledged_there: u64,
@@ -276,8 +276,8 @@ impl Promises {
         let offset = self.head.start + index as u64 * self.head.grain;
         let (acknowledged, sent) = (self.acknowledged[index], self.sent[index]);
         let found = inspect(grain, offset, self.head.run);
-        // A later write may have been in flight, and may have replaced or torn the acknowledged one. Zeros can be the
-        // result of neither.
+        // A write after the acknowledged one may have been in flight. It may have replaced the acknowledged data or
+        // torn the block, but neither leaves zeros.
         let under_way = sent > acknowledged;
         match found {
             BlockFinding::Sealed { generation }
@@ -295,7 +295,8 @@ impl Promises {
             }
             _ if acknowledged == 0 => audit.unacknowledged_gone += 1,
             _ => {
-                // The last flushed write may still be present beneath a lost unflushed one.
+                // If the data of the last flushed write or of a later one is present, only unflushed writes were
+                // lost.
                 let is_there = matches!(found, BlockFinding::Sealed { generation }
                     if (self.stable[index]..=sent).contains(&generation));
                 let stable = self.stable[index] > 0 && !is_there;
@@ -445,7 +446,7 @@ mod tests {
 
     const LEN: u64 = 64 << 10;
 
-    /// After a crash in the middle, kept, lost and unacknowledged writes are distinguished.
+    /// After a crash in the middle of a run, kept, lost and unacknowledged writes are distinguished.
     #[test]
     fn an_audit_separates_lost_from_unacknowledged_writes() {
         let scratch = tempfile::tempdir().unwrap();
@@ -485,10 +486,10 @@ mod tests {
         write(3, false, true); // unacknowledged, present
         write(4, false, false); // unacknowledged, missing
         write(5, true, true);
-        write(5, false, false); // the older one is correct
+        write(5, false, false); // never arrived, so the older version is correct
         write(6, true, true);
         write(6, false, true);
-        backend.memory().write(6 * 4096 + 100, &[1]); // torn by the one in flight
+        backend.memory().write(6 * 4096 + 100, &[1]); // torn by the write in flight
         write(7, true, true);
         let mut misplaced = [0; 4096];
         seal(&mut misplaced, 0, 1, 7);
@@ -556,7 +557,7 @@ mod tests {
         write(&mut ledger, 4, false); // acknowledged after the flush was sent
         ledger.end_flush(flush);
         ledger.end_flush(overtaken);
-        write(&mut ledger, 3, false); // the flushed one is present
+        write(&mut ledger, 3, false); // the data of the flushed write is present
         write(&mut ledger, 5, false);
         let failed = ledger.begin_flush();
         assert_eq!(failed, 3);

@@ -88,11 +88,11 @@ impl Content for Blocks {
         }
     }
 
-    #[inline(always)] // once per request: a call would cost more than its work
+    #[inline(always)] // once per request: the call would cost more than the function's work
     fn fill(&mut self, write: &Planned, carried: &mut Carried) {
         let block = &mut carried.buf[..write.len as usize];
         match write.content {
-            // A worker that verifies data identifies it by its own headers instead.
+            // A worker that verifies data identifies blocks by their own headers instead.
             Some(content) if self.ledger.is_none() => {
                 self.source.fill_by(block, content);
                 self.by_content = true;
@@ -225,7 +225,7 @@ fn ledger(
     Ok(Some(Ledger::new(area.start, len, grain, run, journal)))
 }
 
-/// The largest grain that divides every block size and the alignment.
+/// Returns the largest grain that divides every block size and the alignment.
 pub(super) fn grain_bytes(workload: &Workload, align: u64) -> u64 {
     let sizes = workload.blocks.corners().into_iter();
     sizes.fold(align, |grain, size| gcd(grain, size.0))

@@ -16,7 +16,7 @@ use brunt_result::choice::{EngineChoice, EngineTrial, RingChoice, RingMode, Ring
 
 use crate::load::LoadError;
 
-/// Number of trials of each option; the median counts.
+/// Number of trials of each option, of which the median counts.
 pub const ROUNDS: usize = 3;
 /// Length of a trial, after [`TRIAL_RAMP`].
 pub(super) const TRIAL: Duration = Duration::from_millis(200);

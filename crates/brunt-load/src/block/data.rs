@@ -11,7 +11,7 @@ use crate::block::workload::DataSettings;
 const CHUNK_BYTES: usize = 4096;
 /// Number of distinct contents that duplicates are taken from.
 const COPIES: u64 = 64;
-/// Size of the identification at the start of a chunk: worker and number.
+/// Size of the stamp at the start of a chunk: worker and number.
 const STAMP_BYTES: usize = 16;
 
 /// Fills the buffers of one worker.
@@ -50,8 +50,8 @@ impl DataSource {
         }
     }
 
-    /// Fills `block` for a write. `stale` means that it was overwritten (by a read) since it was last filled; otherwise
-    /// only the parts that differ are changed.
+    /// Fills `block` for a write. `stale` means that a read has overwritten the block since it was last filled;
+    /// otherwise, only what differs from its previous content is changed.
     #[inline(always)] // once per write of a load
     pub fn fill(&mut self, block: &mut [u8], stale: bool) {
         if stale || self.dedupable > 0.0 {
@@ -75,17 +75,17 @@ impl DataSource {
 
 impl DataSource {
     /// Fills `block` with the data identified by `content`: for all workers, equal numbers give equal data and
-    /// different numbers give different data. It is as compressible as all other data.
+    /// different numbers give different data. The data is as compressible as all other data.
     pub fn fill_by(&self, block: &mut [u8], content: NonZeroU64) {
         for (chunk, part) in block.chunks_mut(CHUNK_BYTES).zip(0u64..) {
             let mut random = Random::for_part(self.seed ^ content.get(), part);
             let noise = noise_bytes(chunk.len(), self.compressible);
             random.fill(&mut chunk[..noise]);
             chunk[noise..].fill(0);
-            // Random data of different numbers may, in rare cases, be equal by chance; the number itself rules this
+            // Random data for different numbers may, in rare cases, be equal by chance; storing the number rules this
             // out.
             chunk[..8].copy_from_slice(&content.get().to_le_bytes());
-            // The high second word can't occur in stamps of other data, which begin with a worker's number.
+            // A second word this high doesn't occur in stamps of other data, where it is a small count.
             chunk[8..STAMP_BYTES].copy_from_slice(&(u64::MAX - part).to_le_bytes());
         }
     }
@@ -175,7 +175,8 @@ mod tests {
                 },
                 10,
             );
-            // 16 KiB at a time, like a file system record: over longer distances the template repeats.
+            // Compressed in units of 16 KiB, like a file system record, because the template repeats over longer
+            // distances.
             let compressed: usize = all.chunks(16384).map(|part| deflate(part).len()).sum();
             let saved = 1.0 - compressed as f64 / all.len() as f64;
             assert!(

@@ -1,6 +1,6 @@
 //! Describes a workload in one human-readable line; shown before a run and on the results pages.
 //!
-//! The rule: a workload is described in words only here, and its parts where they are defined.
+//! The rule: descriptions in words are composed only here, from those that the parts of a workload provide.
 
 use brunt_core::units::format_grouped;
 
@@ -10,8 +10,8 @@ use super::workload::{Arrival, Workload};
 use crate::nfs::settings::NfsSettings;
 
 impl Workload {
-    /// A description such as `4KiB, 70 % reads, random, 8 outstanding, closed loop`. It omits the axes in `swept`,
-    /// which differ from point to point.
+    /// Returns a description such as `4KiB, 70 % reads, random, 8 outstanding, closed loop`. It omits the axes in
+    /// `swept`, which differ from point to point.
     pub fn describe(&self, swept: &[&str]) -> String {
         let stays = |axis: &str| !swept.contains(&axis);
         let mut words = match &self.nfs {

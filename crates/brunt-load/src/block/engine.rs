@@ -26,7 +26,7 @@ fn needs_io_uring(ring: RingMode) -> bool {
     matches!(ring, RingMode::Sqpoll | RingMode::Poll)
 }
 
-/// Determines the engine of a workload with these keys on this machine.
+/// Determines the engine of a workload with these keys, on this machine.
 ///
 /// # Errors
 /// The engine doesn't work here, or doesn't have this ring mode.

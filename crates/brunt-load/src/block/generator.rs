@@ -16,7 +16,8 @@ use crate::record::kind_of;
 /// A request without a buffer or a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Position in the worker's sequence, counting from 0.
+    /// The kind under which the request is counted: that of the operation, except on devices whose requests represent
+    /// other calls.
     pub index: u64,
     /// The operation.
     pub op: Op,
@@ -203,7 +204,8 @@ impl Generator {
             "an area of {} bytes for blocks of {longest}",
             area.len
         );
-        // All sizes use the positions of the largest, so that a single distribution serves them all.
+        // Blocks of all sizes start at the positions of the largest size, so that a single distribution serves all of
+        // them.
         let positions = (area.len - longest) / area.align + 1;
         Generator {
             random: Random::for_part(seed, u64::from(worker) * 4),
@@ -321,8 +323,8 @@ mod tests {
         })
     }
 
-    /// The sequence is frozen for every distribution. A change here would change every experiment ever recorded; these
-    /// numbers must be the same on every machine.
+    /// The sequence is frozen for every distribution. A change would alter the requests of every existing experiment;
+    /// these numbers must be the same on every machine.
     #[test]
     fn the_sequence_is_frozen() {
         let with = |distribution| Workload {

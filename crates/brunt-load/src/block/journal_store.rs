@@ -17,7 +17,7 @@ use super::verify::{Journal, JournalHead};
 /// Creates an empty file that can be read and written.
 pub type MakeFile = Box<dyn Fn() -> io::Result<File> + Send + Sync>;
 
-/// The journals of a run's workers on this host. Clones share them.
+/// The journals of a run's workers on this host. Clones share the journals.
 #[derive(Clone)]
 pub struct JournalStore(Arc<JournalFiles>);
 
@@ -43,7 +43,7 @@ impl JournalStore {
     /// Creates a worker's journal.
     ///
     /// # Errors
-    /// No file could be created for it.
+    /// No file could be created for the journal.
     pub fn journal(&self, head: JournalHead) -> io::Result<Journal> {
         let file = (self.0.make)()?;
         self.files().insert(head.worker, file.try_clone()?);

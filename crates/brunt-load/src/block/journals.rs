@@ -94,7 +94,7 @@ pub struct ArrivingJournal {
     path: PathBuf,
     worker: u32,
     run: u64,
-    /// The first bytes, until there are enough for a header.
+    /// The first bytes of the journal, until they are enough for a header.
     head: Vec<u8>,
 }
 

@@ -7,8 +7,9 @@ use super::workload::Workload;
 const LEDGER_BYTES: u64 = 8;
 
 impl Workload {
-    /// Bytes that all its workers together use for the data of outstanding requests and, with `verify`, for the
-    /// expected content of `length` bytes of the device. Everything else is small and doesn't depend on sizes.
+    /// Returns the number of bytes that all workers together use for the data of outstanding requests and, with
+    /// `verify`, for the expected content of `length` bytes of the device. Everything else is small and doesn't
+    /// depend on sizes.
     pub fn memory_bytes(&self, length: u64) -> u64 {
         let depth = self
             .depth_search

@@ -22,7 +22,8 @@ impl Workload {
             let fewer = self.stop.bytes.map_or(bytes, |stated| stated.0.min(bytes));
             self.stop.bytes = Some(Size(fewer));
         } else {
-            // The number of blocks of mean size that fit; rounding errors don't make a whole number smaller.
+            // The number of blocks of mean size that fit. The factor keeps a rounding error from losing a block if a
+            // whole number of them fits.
             let fit = bytes as f64 / mean * (1.0 + 2.0 * f64::EPSILON);
             let requests = (fit as u64).max(1);
             self.stop.requests = Some(

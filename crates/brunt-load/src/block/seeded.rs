@@ -100,8 +100,8 @@ impl Pattern {
     }
 }
 
-/// Groups of sectors to fill, starting at `sector`. A struct, because a closure would not be compiled for the CPU's
-/// wide registers.
+/// Groups of sectors to fill, starting at `sector`. A struct with an inlined method, because a closure would not be
+/// compiled for the CPU's wide registers.
 struct Groups<'a> {
     seed: u64,
     sector: u64,
@@ -111,7 +111,7 @@ struct Groups<'a> {
 impl NullaryFnOnce for Groups<'_> {
     type Output = ();
 
-    #[inline(always)] // into one function per kind of CPU
+    #[inline(always)] // so that it is compiled for each kind of CPU
     fn call(self) {
         for (number, group) in self.groups.iter_mut().enumerate() {
             fill_group(self.seed, self.sector + (number * LANES) as u64, group);
@@ -120,7 +120,7 @@ impl NullaryFnOnce for Groups<'_> {
 }
 
 /// Fills a group of sectors starting at `first`.
-#[inline(always)] // into the loop that is compiled for wide registers
+#[inline(always)] // so that it is compiled for wide registers
 fn fill_group(seed: u64, first: u64, group: &mut [u8; GROUP_BYTES]) {
     let mut parts = Parts::new(seed, first);
     let mut words = [[0; LANES]; WORDS];

@@ -53,7 +53,8 @@ impl Shuffle {
         }
     }
 
-    /// A Feistel network over the positions' bits; halves of unequal length swap sizes in each round.
+    /// Permutes a value with a Feistel network over the positions' bits; halves of unequal length swap sizes in each
+    /// round.
     fn permuted(&self, value: u64) -> u64 {
         let (mut wide, mut narrow) = self.bits;
         let (mut left, mut right) = (value >> narrow, value & mask(narrow));

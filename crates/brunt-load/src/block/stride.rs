@@ -37,7 +37,7 @@ impl Stride {
     /// Checks whether the stride is valid for this workload.
     ///
     /// # Errors
-    /// The invalid key, and what would be correct.
+    /// The error names the invalid key, and what would be correct.
     pub fn check(&self, workload: &Workload) -> Result<(), WorkloadError> {
         let Stride { run, skip, back } = *self;
         if workload.sequential < 1.0 {

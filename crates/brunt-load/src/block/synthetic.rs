@@ -29,7 +29,7 @@ pub struct WorkerId {
 }
 
 impl WorkerId {
-    /// Returns the id of one of a part's workers, whose number there starts at 0.
+    /// Returns the id of a worker, given its number within the part, which starts at 0.
     pub fn of(part: RunPart, worker: u32, seed: u64) -> WorkerId {
         WorkerId {
             worker: part.first_worker + worker,

@@ -75,7 +75,7 @@ impl BlockFinding {
 /// The expected content of a grain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// The last acknowledged write.
+    /// The data of the last acknowledged write.
     Write(u64),
     /// Zeros, because they were written last.
     Zeros,
@@ -338,7 +338,7 @@ pub enum JournalEntry {
         /// In bytes.
         len: u32,
     },
-    /// A flush, which makes everything acknowledged before it was sent stable.
+    /// A flush, which makes all writes stable that were acknowledged before it was sent.
     Flush {
         /// True if acknowledged, false if about to be sent.
         acknowledged: bool,
@@ -352,7 +352,7 @@ pub enum JournalEntry {
 pub enum StableWhen {
     /// Immediately: the device has no volatile cache, or every write bypasses it (FUA).
     Acknowledged,
-    /// Once a flush sent after its acknowledgement has been acknowledged.
+    /// Once a flush that was sent after the write's acknowledgement has been acknowledged.
     Flushed,
 }
 
@@ -386,8 +386,8 @@ pub fn journal_name(worker: u32) -> String {
     format!("worker-{worker}.journal")
 }
 
-/// Records which writes were sent and which were acknowledged. Written in batches, never synced: it survives the end of
-/// this process, but not a crash of this machine. The target is the one expected to crash.
+/// Records which writes were sent and which were acknowledged. Written in batches, never synced: it survives the end
+/// of this process, but not a crash of this machine. Only the target is expected to crash.
 pub struct Journal {
     file: File,
     path: PathBuf,

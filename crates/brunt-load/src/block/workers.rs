@@ -46,7 +46,7 @@ pub(crate) trait WorkerJob: Send + Sync + 'static {
 /// Creates a worker's ring, with buffers for its requests.
 ///
 /// # Errors
-/// The kernel doesn't create the ring or register its buffers.
+/// The kernel rejects the ring or the registration of its buffers.
 pub(crate) fn ring_of(workload: &Workload, base: &RingConfig) -> std::io::Result<Ring> {
     let depth = workload.queue_depth;
     let block = (workload.block_bytes_max().max(4096) as usize).next_power_of_two();
@@ -168,7 +168,7 @@ impl Workload {
 impl<J: WorkerJob> RunningLoad for Workers<J> {
     fn start(&mut self, at: Nanos) {
         for start in self.starts.drain(..) {
-            // A worker that failed to prepare no longer waits for its start.
+            // Sending fails for a worker that could not be prepared and has ended.
             let _ = start.send(at);
         }
     }

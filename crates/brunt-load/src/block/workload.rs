@@ -165,7 +165,7 @@ pub struct Workload {
     /// With a trace: when requests are due.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timing: Option<ReplayTiming>,
-    /// With a trace: where its requests go.
+    /// With a trace: where its requests go on the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub map: Option<AddressMap>,
     /// With a trace: time at which to begin, from its first request.
@@ -178,8 +178,8 @@ pub struct Workload {
     #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
     pub repeat: Option<u32>,
     /// With a trace: which of its devices go to which target, such as `{ "hm-0" = "disk", "hm-1" = "log" }`. Several
-    /// targets are driven by one replay, which keeps the order of requests. Without it, each target gets all devices,
-    /// one after the other.
+    /// targets are driven by one replay, which keeps the order of requests. Without this key, each target gets all
+    /// devices, one after the other.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<String, String>,
     /// With a trace: how to handle a request that overlaps one in flight, if either of them changes data.
@@ -307,7 +307,7 @@ pub struct Burst {
     pub interval: Span,
 }
 
-/// Warm-up before measuring, until both conditions hold. Its requests are not recorded.
+/// Warm-up before measuring, until both conditions hold. Requests during the warm-up are not recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RampUp {
@@ -321,22 +321,22 @@ pub struct RampUp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StopCondition {
-    /// After this many requests, all workers together.
+    /// Ends a run after this many requests of all workers together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
-    /// After requests for this many bytes, all workers together.
+    /// Ends a run after requests for this many bytes, of all workers together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Size>,
-    /// After this many passes over the region, all workers together; with `stride`, a pass consists of the bytes that
-    /// it touches.
+    /// Ends a run after this many passes over the region, of all workers together; with `stride`, a pass consists of
+    /// the bytes that it touches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passes: Option<u32>,
-    /// After this time.
+    /// Ends a run after this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Span>,
-    /// When throughput is in steady state as defined by SNIA (Solid State Storage Performance Test Specification):
-    /// over five rounds its range is within 20 % of the mean and the slope of a linear fit accounts for at most 10 %
-    /// of the mean. Its keys set a different rule, such as fio's.
+    /// Ends a run when throughput is in steady state as defined by SNIA (Solid State Storage Performance Test
+    /// Specification): over five rounds its range is within 20 % of the mean and the slope of a linear fit accounts
+    /// for at most 10 % of the mean. The keys of `steady` set a different rule, such as fio's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steady: Option<Steady>,
 }
@@ -457,7 +457,7 @@ impl Workload {
         sizes.map(|size| size.0).min().unwrap_or(512)
     }
 
-    /// Whether each write has to be on stable storage before it completes.
+    /// Returns true if each write has to be on stable storage before it completes.
     pub fn writes_are_stable(&self) -> bool {
         self.sync.is_some_and(SyncWrites::is_stable)
     }

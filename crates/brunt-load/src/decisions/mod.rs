@@ -146,7 +146,7 @@ pub fn run(
 /// searches for the rate if the load requests that.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Fails for the same reasons as [`run`].
 pub fn measure(
     load: &dyn Load,
     on: &LoadTarget,
@@ -233,7 +233,7 @@ impl Measured {
     }
 }
 
-/// The rings of a load's runs.
+/// The engine and mode of the rings that a load's runs use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RingChoices {
     /// The engine; `None` if the load leaves it to its hosts, or has no rings.
@@ -257,7 +257,7 @@ pub fn settle(
     let (messages, inbox) = MessageSender::new();
     match load.prepare(on, &RunOrder::alone(seed), messages, stop) {
         Ok((PreparedLoad { engine, ring, .. }, running)) => {
-            // Otherwise workers beyond the inbox's capacity would wait forever.
+            // Dropped first: otherwise, workers waiting for space in the inbox would wait forever.
             drop(inbox);
             drop(running);
             Ok(Some(RingChoices { engine, ring }))
@@ -299,7 +299,7 @@ pub fn search_time_min(info: &LoadInfo) -> Duration {
 /// writes.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Fails for the same reasons as [`run`].
 pub fn find_depth(
     load: &dyn Load,
     on: &LoadTarget,
@@ -337,7 +337,7 @@ pub fn find_depth(
 /// length. An interrupted search has no answer, and its last trial is the one that was cut short.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Fails for the same reasons as [`run`].
 pub fn find_rate(
     load: &dyn Load,
     on: &LoadTarget,

@@ -66,7 +66,7 @@ impl RateSearch {
         };
     }
 
-    /// Returns the highest rate within the limit; `None` if none did.
+    /// Returns the highest rate within the limit; `None` if no rate was.
     pub fn answer(&self) -> Option<f64> {
         self.passed
     }

@@ -68,7 +68,7 @@ impl RoundSums {
         }
     }
 
-    /// The figure of a round of this length in seconds, in the unit of [`SteadyRounds::values`].
+    /// Returns the figure of a round of this length in seconds, in the unit of [`SteadyRounds::values`].
     fn figure(&self, figure: SteadyFigure, round_s: f64) -> f64 {
         match figure {
             SteadyFigure::Requests => self.requests as f64 / round_s,
@@ -124,7 +124,7 @@ impl Rounds {
         }
     }
 
-    /// The rounds of a run that has ended.
+    /// Returns the rounds of a run that has ended.
     pub(super) fn finish(self) -> SteadyRounds {
         SteadyRounds {
             round_s: self.goal.round.as_secs_f64(),

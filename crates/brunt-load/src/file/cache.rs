@@ -26,7 +26,7 @@ impl ThreadIo {
         })
     }
 
-    /// The share of `bytes` that was not fetched from storage between two readings.
+    /// Returns the share of `bytes` that was not fetched from storage between two readings.
     pub(super) fn cached_share(
         before: Option<ThreadIo>,
         after: Option<ThreadIo>,

@@ -55,7 +55,12 @@ pub enum FileSystemError {
         source: io::Error,
     },
     /// Not enough free space.
-    #[error("{}: a file of {} does not fit, {} are free; write a smaller file_size", path.display(), format_size(*.wanted), format_size(*.free))]
+    #[error(
+        "{}: a file of {} does not fit because only {} are free; write a smaller file_size",
+        path.display(),
+        format_size(*.wanted),
+        format_size(*.free)
+    )]
     Full {
         /// The directory.
         path: PathBuf,

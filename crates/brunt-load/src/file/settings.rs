@@ -205,7 +205,7 @@ impl FileSystemLoad {
     /// Checks the settings without regard to the directory.
     ///
     /// # Errors
-    /// The first invalid key.
+    /// The error names the first invalid key.
     pub fn check(&self) -> Result<(), WorkloadError> {
         let wrong = |key, what: &str| {
             Err(WorkloadError {

@@ -17,7 +17,7 @@ use crate::nfs::tree::{NfsTreeError, OwnedHandle, TreeMaker};
 
 /// Size of a reply that lists a directory.
 const LIST_BYTES: u32 = 32 << 10;
-/// System calls of one NFS call: a send and a receive, each after two that set the socket's time limits.
+/// System calls of one NFS call: a send and a receive, each preceded by two that set the socket's time limits.
 const SYSTEM_CALLS: u64 = 6;
 
 /// A folder of an NFS server.

@@ -253,7 +253,7 @@ impl Shared {
         notes
     }
 
-    /// Runs a closure on a worker's place.
+    /// Runs `work` with a worker's access to the place of its operations.
     fn with_place<T>(
         &self,
         place: &OpenPlace,
@@ -339,7 +339,7 @@ impl WithPlace<()> for Leaving<'_> {
             workers_of_all: 1,
             is_stopped: &|| false,
         };
-        // Other hosts may still use a directory whose name was given.
+        // If the settings name the directory, other hosts may still use it.
         let is_shared = settings.folder.is_some();
         let removed = Walker::new(job, place, self.names).remove_base(is_shared);
         removed.map_err(self.shared.failed("remove its directory"))

@@ -33,7 +33,7 @@ impl Mounted<'_> {
                 ErrorKind::DirectoryNotEmpty => NameErrorKind::NotEmpty,
                 _ => NameErrorKind::Other,
             },
-            // An error without a number is one of the standard library's, such as a write of no bytes.
+            // An error without an errno comes from the standard library, for example when a write accepts no bytes.
             error: DeviceError::Os(error.raw_os_error().unwrap_or(libc::EIO)),
         })
     }

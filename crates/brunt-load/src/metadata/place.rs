@@ -45,7 +45,7 @@ pub(super) trait MetadataPlace {
     /// A handle to an open file.
     type File;
 
-    /// The user's directory.
+    /// Returns the user's directory.
     fn top(&mut self) -> PlaceResult<Self::Directory>;
 
     /// Looks up a directory.

@@ -242,7 +242,7 @@ impl MetadataSettings {
     /// Checks the settings without regard to the directory.
     ///
     /// # Errors
-    /// The first invalid key.
+    /// The error names the first invalid key.
     pub fn check(&self) -> Result<(), WorkloadError> {
         if self.directory.is_empty() {
             wrong(

@@ -19,7 +19,7 @@ pub(super) struct TreeShape {
 }
 
 impl TreeShape {
-    /// Number of directories; `None` if there are more than `u32::MAX`.
+    /// Returns the number of directories; `None` if there are more than `u32::MAX`.
     pub(super) fn directories(&self) -> Option<u32> {
         let (mut all, mut level) = (1_u32, 1_u32);
         for _ in 0..self.depth {
@@ -29,7 +29,7 @@ impl TreeShape {
         Some(all)
     }
 
-    /// Numbers of the directories that have items.
+    /// Returns the numbers of the directories that have items.
     ///
     /// # Panics
     /// If the shape has too many directories.
@@ -42,20 +42,20 @@ impl TreeShape {
         first..all
     }
 
-    /// Numbers of a worker's items.
+    /// Returns the numbers of a worker's items.
     pub(super) fn item_numbers(&self) -> Range<u64> {
         let Range { start, end } = self.with_items();
         u64::from(start) * u64::from(self.items)..u64::from(end) * u64::from(self.items)
     }
 
-    /// The directory of an item. Items beyond the last are spread over the same directories again.
+    /// Returns the directory of an item. Items beyond the last are spread over the same directories again.
     pub(super) fn directory_of(&self, item: u64) -> usize {
         let Range { start, end } = self.item_numbers();
         let place = start + (item - start) % (end - start);
         (place / u64::from(self.items)) as usize
     }
 
-    /// The directory that contains this one; `None` for the top directory.
+    /// Returns the directory that contains this one; `None` for the top directory.
     pub(super) fn parent_of(&self, directory: u32) -> Option<u32> {
         Some(directory.checked_sub(1)? / self.branch)
     }

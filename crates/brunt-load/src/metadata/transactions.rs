@@ -1,6 +1,7 @@
 //! PostMark's transactions on a worker's files: each reads a whole file or appends to it, and creates or removes a file.
 //!
-//! The rule: every run starts with the same files, so a file that was appended to is left in an unknown state.
+//! The rule: every run starts with the same files, so a file that was appended to is marked as unknown and created
+//! again.
 
 use brunt_core::random::Random;
 use brunt_result::OpKind;
@@ -10,8 +11,8 @@ use super::settings::MetadataTransactions;
 use super::walker::{ItemKind, Presence, Walker};
 use crate::file::meter::PhaseMeter;
 
-/// Kinds of the phase's requests, in the order of their figures; the phases that create files start with the same
-/// two.
+/// Kinds of the phase's requests, in the order of their figures; the phases that create files also begin with
+/// `Create` and `Write`.
 pub(super) const KINDS: &[OpKind] = &[OpKind::Create, OpKind::Write, OpKind::Read, OpKind::Remove];
 const READ: usize = 2;
 const REMOVE: usize = 3;

@@ -21,16 +21,16 @@ use crate::file_sizes::FileSizeSampler;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     Absent,
-    /// It exists as this load creates it.
+    /// The item exists as this load creates it.
     Present,
-    /// It may or may not exist, and may differ from what this load creates.
+    /// The item may or may not exist, and may differ from what this load creates.
     Unknown,
 }
 
 /// What a worker has created, kept across runs.
 #[derive(Debug, Default)]
 pub(super) struct WorkerNames {
-    /// Items beyond the shape's are created by transactions.
+    /// Items beyond those of the shape are created by transactions.
     pub(super) files: Vec<Presence>,
     directories: Vec<Presence>,
     /// Whether the tree may exist.
@@ -57,7 +57,7 @@ pub(super) struct WalkerJob<'a> {
     pub(super) is_stopped: &'a dyn Fn() -> bool,
 }
 
-/// A worker; see the module.
+/// A worker; see the module's docs.
 pub(super) struct Walker<'a, P: MetadataPlace> {
     pub(super) job: WalkerJob<'a>,
     pub(super) place: P,
@@ -288,7 +288,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         Ok(())
     }
 
-    /// One operation of a phase on an item.
+    /// Performs one operation of a phase on an item.
     fn step(
         &mut self,
         phase: MetadataPhase,
@@ -504,7 +504,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         }
     }
 
-    /// Indexes of items, each once.
+    /// Returns the indexes of a phase's items, each once.
     fn order(&self, phase: MetadataPhase, seed: u64) -> Vec<u32> {
         use MetadataPhase as Phase;
         let mut order: Vec<u32> = (0..self.names.files.len() as u32).collect();
@@ -521,7 +521,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         order
     }
 
-    /// The parent of one of the tree's directories, if it exists.
+    /// Returns the parent of one of the tree's directories, if it exists.
     fn parent(&self, directory: u32) -> Option<P::Directory> {
         match self.shape.parent_of(directory) {
             None => self.base.clone(),
@@ -603,7 +603,7 @@ mod tests {
     use crate::NoRecorder;
     use crate::commands::Commands;
 
-    /// Prepares and runs a phase for each of two workers, after `between`.
+    /// Prepares a phase for two workers, calls `between`, then prepares the phase again and runs it for each worker.
     fn run(
         directory: &Path,
         workers: &mut [WorkerNames; 2],

@@ -24,7 +24,7 @@ use super::tree::{RunFolder, WorkerTree};
 const NUMBER_BITS: u32 = 30;
 /// Maximum number of a file or a name.
 pub(super) const NUMBER_MAX: u64 = (1 << NUMBER_BITS) - 1;
-/// All rights of ACCESS (RFC 1813, 3.3.4).
+/// All rights that ACCESS can check (RFC 1813, 3.3.4).
 const ACCESS_ALL: u32 = 0x3f;
 /// Bytes of names and cookies, and of a whole reply, that READDIRPLUS requests.
 const DIR_BYTES: u32 = 8 << 10;
@@ -58,13 +58,13 @@ impl NfsCode {
     }
 }
 
-/// The address of an offset in a file, of at most [`FILE_BYTES_MAX`].
+/// Returns the address of an offset in a file, of at most [`FILE_BYTES_MAX`].
 pub(super) fn address(file: u64, offset: u64) -> u64 {
     debug_assert!(offset < FILE_BYTES_MAX);
     (file * FILE_BYTES_MAX) | offset
 }
 
-/// The file at an address, and the offset in this file.
+/// Returns the file at an address, and the offset in this file.
 pub(super) fn file_at(address: u64) -> (usize, u64) {
     (
         (address / FILE_BYTES_MAX) as usize,

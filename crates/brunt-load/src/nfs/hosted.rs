@@ -16,7 +16,7 @@ impl HostedLoad for NfsLoad {
 
     fn for_host(&self, order: &RunOrder) -> OrderedLoad {
         OrderedLoad {
-            // Calls of all operations, including those that may replace others.
+            // The kinds of all calls, including calls that may replace others.
             kinds: self.info().kinds,
             ..BlockLoad::new(self.workload().clone()).for_host(order)
         }

@@ -12,7 +12,7 @@ impl Workload {
     /// Checks the settings of a load that makes NFS calls, and that it has no conflicting keys.
     ///
     /// # Errors
-    /// The first invalid key.
+    /// The error names the first invalid key.
     pub(crate) fn check_nfs(&self) -> Result<(), WorkloadError> {
         let Some(nfs) = &self.nfs else {
             return Ok(());

@@ -1,11 +1,10 @@
-//! Calls to an NFS server by a weighted mix, as a load: `nfs = { … }` in a workload. It creates its
-//! own tree in the folder that its target names (`nfs://server/export/folder/`), without a kernel
-//! mount.
+//! A load that makes calls to an NFS server by a weighted mix: `nfs = { … }` in a workload. The load creates its own
+//! tree in the folder that its target names (`nfs://server/export/folder/`), without a kernel mount.
 //!
-//! Start reading at [`settings`], the user's description. `call` writes a call into a request and
-//! reads it back, `requests` draws the calls of a worker, `tree` creates the files that they apply
-//! to, and `load` runs the workers with the loop of the block load, so that arrival, ramp-up,
-//! limits and retries are the same; `hosted` runs them on other hosts. The calls of a connection are in `brunt_nfs::operations`.
+//! Start reading at [`settings`], the user's description. `call` writes a call into a request and reads it back,
+//! `requests` draws the calls of a worker, `tree` creates the files that they apply to, and `load` runs the workers
+//! with the loop of the block load, so that arrival, ramp-up, limits and retries are the same; `hosted` runs them on
+//! other hosts. The calls made on a connection are in `brunt_nfs::operations`.
 //!
 //! The rule: the same seed gives the same calls, and nothing outside the load's own tree is changed.
 

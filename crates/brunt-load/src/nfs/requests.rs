@@ -22,12 +22,12 @@ use crate::content::{Carried, Content};
 use crate::file_sizes::FileSizeSampler;
 use crate::sequence::{Next, Sequence};
 
-/// Part of the seed of a worker's requests: parts 0 and 1 belong to the generator of block requests and to the
-/// schedule.
+/// Number of the random sequence for a worker's NFS calls; 0 and 1 are those of the generator of block requests and
+/// of the schedule.
 const PART: u64 = 2;
 
-/// The names that exist if all requests so far succeed: the oldest first, each with the index of the request that
-/// creates it.
+/// Names that exist if all requests so far succeed, the oldest first, each with the index of the request that creates
+/// it.
 #[derive(Debug)]
 struct Names {
     live: VecDeque<(u64, Option<u64>)>,
@@ -47,7 +47,7 @@ impl Names {
         }
     }
 
-    /// A new name, which the request with this index creates.
+    /// Returns a new name, which the request with this index creates.
     fn make(&mut self, index: u64) -> u64 {
         let number = self.next;
         self.next = (self.next + 1) & NUMBER_MAX;
@@ -56,7 +56,7 @@ impl Names {
     }
 }
 
-/// The locks that are held if all requests so far succeed: the oldest first, each with the index of the request that
+/// Locks that are held if all requests so far succeed, the oldest first, each with the index of the request that
 /// takes it.
 #[derive(Debug)]
 struct Locks {
@@ -77,7 +77,7 @@ impl Locks {
     }
 }
 
-/// A worker's requests; see the module.
+/// A worker's requests; see the module's docs.
 #[derive(Debug)]
 struct NfsRequests {
     random: Random,
@@ -100,11 +100,11 @@ struct Drawn {
     planned: Planned,
     /// This request takes the name or lock that the drawn one needs.
     after: Option<u64>,
-    /// The drawn request creates a name or takes a lock.
+    /// Whether the drawn request creates a name or takes a lock.
     makes: bool,
 }
 
-/// Cumulative shares of weighted things.
+/// Returns the items that have a weight, with their cumulative shares.
 fn cumulative<T>(weighted: impl Iterator<Item = (f64, T)> + Clone) -> Vec<(f64, T)> {
     let all: f64 = weighted.clone().map(|(weight, _)| weight).sum();
     let mut sum = 0.0;
@@ -196,7 +196,7 @@ impl NfsRequests {
         }
     }
 
-    /// The operation, or the one that replaces it if the names require that.
+    /// Returns the operation, or the one that replaces it if the names require that.
     fn possible(&self, op: NfsOp) -> NfsOp {
         let is_full = |names: &Names| names.live.len() >= names.live_max;
         match op {
@@ -225,15 +225,15 @@ impl NfsRequests {
     }
 }
 
-/// A worker's requests at their times.
+/// A worker's requests with their due times.
 pub(super) struct NfsSequence {
     requests: NfsRequests,
     pace: RequestPace,
     is_open: bool,
     start: Nanos,
-    /// A request that waits for a name, and its original due time.
+    /// A drawn request that waits for a name or lock, and its original due time.
     held: Option<(Drawn, Nanos)>,
-    /// Requests in flight that make names and locks.
+    /// Requests in flight that create names or take locks.
     making: Vec<u64>,
 }
 

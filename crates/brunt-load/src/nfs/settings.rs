@@ -11,7 +11,7 @@ use super::op::{NfsOp, OPS};
 use crate::file_sizes::FileSizes;
 use crate::load::{WorkloadError, wrong};
 
-/// Maximum directories per worker, and files in each of them.
+/// Maximum directories per worker, and maximum files per directory.
 const COUNT_MAX: u32 = 1 << 20;
 /// Maximum files per worker: each has a handle in memory.
 pub(super) const FILES_MAX: u64 = 1 << 22;
@@ -35,10 +35,10 @@ pub struct NfsSettings {
     /// Size of each file: one size, or a distribution written like `blocks`, from which each file's size is drawn.
     /// READ and WRITE start at a random multiple of their size; a file shorter than that is transferred whole.
     pub file_size: FileSizes,
-    /// Number of files, and of directories, per worker at the start of a run, which CREATE, REMOVE and RENAME (MKDIR
-    /// and RMDIR) add to, remove and rename. They are in a separate directory, which is new in each run. If no file
-    /// is left, REMOVE and RENAME become CREATE; at twice this number, CREATE becomes REMOVE; likewise for
-    /// directories.
+    /// Number of files, and of directories, that each worker has at the start of a run for calls that change names:
+    /// CREATE, REMOVE and RENAME apply to these files, MKDIR and RMDIR to these directories. They are in a separate
+    /// directory, which is new in each run. If no file is left, REMOVE and RENAME become CREATE; at twice
+    /// this number, CREATE becomes REMOVE; likewise for directories.
     pub names: u32,
     /// When a WRITE is complete.
     pub stable: NfsStable,
@@ -134,7 +134,7 @@ fn is_zero(weight: &f64) -> bool {
 }
 
 impl NfsMix {
-    /// A file server for home directories: mostly metadata, and more reads than writes.
+    /// Returns the mix of a file server for home directories: mostly metadata, and more reads than writes.
     fn general() -> NfsMix {
         NfsMix {
             getattr: 26.0,
@@ -234,7 +234,7 @@ impl NfsSettings {
     /// Checks the table without regard to the rest of the workload.
     ///
     /// # Errors
-    /// The first invalid key.
+    /// The error names the first invalid key.
     pub(super) fn check(&self) -> Result<(), WorkloadError> {
         let weights = OPS.map(|op| self.mix.weight(op));
         if weights

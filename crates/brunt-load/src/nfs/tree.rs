@@ -31,14 +31,15 @@ use super::settings::NfsSettings;
 use crate::block::seeded::Pattern;
 use crate::file_sizes::FileSizeSampler;
 
-/// Maximum length of a handle: NFSv4's (RFC 8881, 3.1); NFSv3's are shorter.
+/// Maximum length of a handle, that of NFSv4 (RFC 8881, 3.1); NFSv3 handles are shorter.
 const HANDLE_BYTES_MAX: usize = FILE_HANDLE_BYTES_MAX as usize;
 /// Size of the WRITE calls that fill files, if the server accepts them.
 const FILL_BYTES: u32 = 64 << 10;
 /// Size of a reply that lists a directory.
 const LIST_BYTES: u32 = 32 << 10;
-/// Depth of the tree.
+/// Maximum depth of directories when the tree is removed.
 pub(crate) const DEPTH_MAX: u32 = 4;
+/// Maximum number of successive READDIR replies without names before removal fails.
 const EMPTY_LISTS_MAX: u32 = 16;
 
 /// Why the tree could not be created or removed.
@@ -60,13 +61,13 @@ pub(crate) enum NfsTreeError {
         procedure: Procedure,
         status: Status,
     },
-    /// Removed files are still listed, or more files than were created.
+    /// The server lists removed files or more files than were created, or a listing doesn't end.
     #[error("{0}: the server lists more files than were created there")]
     Endless(String),
     /// A handle that is too long, or results of another call.
     #[error("{0}: {1}: the server's answer has no usable handle")]
     NoHandle(String, &'static str),
-    /// The tree still exists.
+    /// The tree could not be removed, so it still exists.
     #[error("{place}{name} could not be removed; remove it by hand: {source}")]
     Left {
         place: String,
@@ -122,7 +123,7 @@ impl OwnedHandle {
 pub(crate) struct WorkerTree {
     root: OwnedHandle,
     pub(crate) directories: Vec<OwnedHandle>,
-    /// The files of the first directory, then those of the second.
+    /// The files of the first directory, then those of the second, and so on.
     pub(crate) files: Vec<OwnedHandle>,
     /// One symbolic link per directory, if READLINK is used.
     pub(crate) links: Vec<OwnedHandle>,
@@ -130,7 +131,7 @@ pub(crate) struct WorkerTree {
 }
 
 impl WorkerTree {
-    /// The directory of a file, and the file's number there.
+    /// Returns the directory of a file, and the file's number in that directory.
     pub(crate) fn place_of(&self, file: usize) -> (usize, usize) {
         (
             file / self.files_of_directory,
@@ -223,8 +224,8 @@ impl NfsTree {
     }
 }
 
-/// The maximum number of entries in a tree after this many runs: a run leaves at most twice its initial number of
-/// names, plus those in flight.
+/// Returns the maximum number of entries in a tree after this many runs: a run leaves at most twice its initial
+/// number of names, plus those in flight.
 pub(crate) fn most(settings: &NfsSettings, workers: u32, runs: u64) -> u64 {
     let names = 4 * u64::from(settings.names) + 2 * u64::from(brunt_nfs::calls::DEPTH_MAX);
     let worker = settings.files_of_worker() + 2 * u64::from(settings.directories) + 1;
@@ -553,7 +554,7 @@ impl<'a> TreeMaker<'a> {
         self.call(&args).map(|_| ())
     }
 
-    /// The first names of a directory; none if it is empty.
+    /// Returns the first names of a directory; none if it is empty.
     fn list(&mut self, dir: &OwnedHandle) -> Result<Vec<Vec<u8>>, NfsTreeError> {
         let (mut cookie, mut cookie_verifier) = (0, 0);
         for _ in 0..EMPTY_LISTS_MAX {

@@ -37,7 +37,7 @@ pub(super) struct ReplayState {
     actions: Arc<ReplayActions>,
     /// The target's handle of each object.
     handles: Vec<OnceCell<OwnedHandle>>,
-    /// Where directory listings that later calls continue have ended: cookie and verifier.
+    /// Cookie and verifier at the end of each directory listing that a later call continues.
     cookies: RefCell<HashMap<u32, (u64, u64)>>,
     followed: HashSet<u32>,
     answers: RefCell<HashMap<u32, TargetAnswer>>,
@@ -90,7 +90,7 @@ impl ReplayState {
         object == NONE || self.handles[object as usize].get().is_some()
     }
 
-    /// Whether the target's handles are known for every object that a call names.
+    /// Returns true if the target's handles are known for every object that a call names.
     pub(super) fn can_send(&self, action: &Action) -> bool {
         let has_cookie = match action.detail {
             CallDetail::Listing { after, .. } => {
@@ -101,7 +101,8 @@ impl ReplayState {
         has_cookie && self.is_known(action.objects.object) && self.is_known(action.objects.other)
     }
 
-    /// Bytes of data that a call moves, and whether the target's transfer limit made it shorter than in the trace.
+    /// Returns the number of bytes that a call moves, and whether the target's transfer limit made the call shorter
+    /// than in the trace.
     pub(super) fn transfer(&self, action: &Action) -> (u32, bool) {
         let (asked, limit) = match action.procedure {
             Procedure::Read => (action.asked_bytes, self.read_bytes_max),
@@ -111,7 +112,7 @@ impl ReplayState {
         (asked.min(limit), asked > limit)
     }
 
-    /// The answer to a call that was just completed.
+    /// Returns the answer to a call that was just completed.
     pub(super) fn take_answer(&self, action: u32) -> Option<TargetAnswer> {
         self.answers.borrow_mut().remove(&action)
     }

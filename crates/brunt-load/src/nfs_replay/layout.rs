@@ -15,10 +15,10 @@ use sha2::{Digest, Sha256};
 
 use super::namespace::{NONE, Namespace, ObjectKind};
 
-/// Target of symbolic links whose target was not captured.
+/// Placeholder for the unknown target of a symbolic link.
 const UNKNOWN_TARGET: &[u8] = b"unknown";
 
-/// An object of the tree before the trace.
+/// What an entry of the tree was before the trace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Planted {
     Directory,
@@ -90,7 +90,8 @@ impl TreeLayout {
             unknown: None,
             layout: TreeLayout::default(),
         };
-        // A named export is within another export: `/home/user` in `/home`, or any export in the tree of NFSv4.
+        // Only exports without a name become tops of the tree: a named export is within another, such as `/home/user`
+        // in `/home`, or any export in the NFSv4 tree.
         let is_root = |id: &&u32| {
             let object = &namespace.objects[**id as usize];
             object.is_root && object.links.is_empty()
@@ -147,7 +148,7 @@ impl TreeLayout {
         hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Number of entries, counting hard links.
+    /// Returns the number of entries, counting hard links.
     pub(super) fn names(&self) -> u64 {
         (self.entries.len() + self.links.len()) as u64
     }
@@ -217,7 +218,7 @@ impl TreePlanter<'_> {
         }
     }
 
-    /// A file that keeps a directory from being empty.
+    /// Adds a file that keeps a directory from being empty.
     fn invent_in(&mut self, parent: u32) {
         self.layout.invented_names += 1;
         self.layout.entries.push(PlantedEntry {

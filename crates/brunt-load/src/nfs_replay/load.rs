@@ -119,7 +119,7 @@ impl NfsReplayLoad {
         self.trace.get_or_init(read).clone()
     }
 
-    /// The trace, if it has been read.
+    /// Returns the trace, if it has been read.
     fn known(&self) -> Option<&Arc<NfsReplay>> {
         self.trace.get()?.as_ref().ok()
     }
@@ -133,7 +133,7 @@ impl NfsReplayLoad {
         Ok((engine::settle(setting, ring)?, ring))
     }
 
-    /// The options of one run. Each run replays into its own tree.
+    /// Returns the options of one run. Each run replays into its own tree.
     fn options(&self, seed: u64, depth: u32) -> NfsReplayOptions {
         NfsReplayOptions {
             timing: self.timed.timing,

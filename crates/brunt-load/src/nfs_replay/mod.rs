@@ -62,7 +62,7 @@ pub use report::{
 use run::{CallsSent, RunMeasures, RunParts};
 pub use settings::NfsCallers;
 
-/// Drift below this doesn't affect the verdict, regardless of its share.
+/// A drift shorter than this doesn't affect the verdict, even if it is a large share of the replay's duration.
 const DRIFT_TRUE_MAX_NANOS: f64 = 1e6;
 
 /// How long to wait for the last replies; the time limits of the target's URL are usually shorter.
@@ -140,7 +140,7 @@ pub struct NfsReplayOptions {
     pub depth: u32,
     /// Whose credentials the calls carry.
     pub callers: NfsCallers,
-    /// Files are created with their length, but without data.
+    /// Whether files are created with their length, but without data.
     pub sparse: bool,
     /// Name of the directory for the tree; by default, derived from the tree's content.
     pub into: Option<String>,
@@ -208,12 +208,12 @@ impl NfsReplay {
         }
     }
 
-    /// Number of calls to send.
+    /// Returns the number of calls to send.
     pub fn calls(&self) -> u64 {
         self.actions.actions.len() as u64
     }
 
-    /// The directory of the replay's tree.
+    /// Returns the directory of the replay's tree.
     pub fn tree_name(&self, options: &NfsReplayOptions) -> String {
         let name = options.into.clone();
         let as_traced = options.callers.as_traced();
@@ -346,22 +346,22 @@ impl NfsReplay {
         })
     }
 
-    /// The kinds of the replay's calls.
+    /// Returns the kinds of the replay's calls.
     fn kinds(&self) -> Vec<OpKind> {
         self.actions.kinds()
     }
 
-    /// Time from the first call to the last.
+    /// Returns the time from the first call to the last.
     fn span_ns(&self) -> u64 {
         self.actions.actions.last().map_or(0, |last| last.start_ns)
     }
 
-    /// Calls per second.
+    /// Returns the number of calls per second.
     fn rate(&self) -> f64 {
         self.calls() as f64 / (self.span_ns().max(1) as f64 / 1e9)
     }
 
-    /// Operations of the trace that are not in the plan, by reason.
+    /// Returns the operations of the trace that are not in the plan, by reason.
     fn left_out(&self) -> impl Iterator<Item = (&String, &u64)> {
         self.actions.left_out.iter()
     }
@@ -392,10 +392,10 @@ impl NfsReplay {
         let directories = directories.filter(|action| action.procedure == Procedure::Mkdir);
         let planted = self.layout.entries.iter();
         let planted = planted.filter(|entry| entry.what == Planted::Directory);
-        // A RENAME may move any directory into any other, so the depth adds up. Removal is recursive: each level takes
-        // stack space.
+        // A RENAME may move any directory into any other, so in the worst case all directories are nested. Removal is
+        // recursive, and each level takes stack space, hence the limit.
         let depth = (planted.count() + directories.count()).min(TREE_DEPTH_MAX) as u32;
-        // The marker, and the files that NFS servers keep for files that are removed while open.
+        // This includes the marker, and the files that NFS servers keep for files that are removed while open.
         let names_max = self.layout.names() + 2 * made + 64;
         let limits = (names_max, depth);
         prepare::remove(folder, &self.tree_name(options), limits)
@@ -533,10 +533,10 @@ impl NfsReplayFidelity {
     }
 }
 
-/// The folder of an NFS server that a target's URL names.
+/// Returns the folder of an NFS server that a target's URL names.
 ///
 /// # Errors
-/// The target is not such a folder.
+/// The target is not a folder of an NFS server.
 pub fn folder_of(backend: &dyn Backend) -> Result<&NfsFolder, NfsReplayError> {
     let folder = backend.concrete().and_then(|any| any.downcast_ref());
     folder.ok_or_else(|| NfsReplayError::NotAFolder(backend.info().name.clone()))

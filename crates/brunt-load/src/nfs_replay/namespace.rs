@@ -36,28 +36,28 @@ pub(super) enum ObjectKind {
 #[derive(Clone, Debug, Default)]
 pub(super) struct TracedObject {
     pub(super) kind: ObjectKind,
-    /// One of its handles was captured.
+    /// Whether one of the object's handles was captured.
     pub(super) has_handle: bool,
     pub(super) is_root: bool,
-    /// A call of the trace created it.
+    /// Whether a call of the trace created the object.
     pub(super) is_created: bool,
-    /// A call on one of its handles did not fail with NFS3ERR_STALE.
+    /// Whether a call on one of the object's handles did not fail with NFS3ERR_STALE.
     pub(super) was_alive: bool,
-    /// The directories that contained it before the trace, each with its name there.
+    /// The directories that contained the object before the trace, each with the object's name there.
     pub(super) links: Vec<(u32, u32)>,
     /// Length before the trace.
     pub(super) size_bytes: Option<u64>,
-    /// End of the data that was read before it was changed: its length if no reply contains the length.
+    /// End of the data that was read before the object was changed: the length, if no reply contains it.
     pub(super) read_to: u64,
     pub(super) mode: Option<u32>,
     pub(super) owner: Option<(u32, u32)>,
     /// Target of a symbolic link.
     pub(super) target: Option<u32>,
-    /// It contains something that the trace does not name.
+    /// Whether the directory contains something that the trace does not name.
     pub(super) is_not_empty: bool,
-    /// Its data or length was changed, so later observations don't show its state before the trace.
+    /// Whether data or length was changed, so that later observations don't show the object's state before the trace.
     is_changed: bool,
-    /// It turned out to be the same as this object.
+    /// The object that turned out to be the same as this one.
     same_as: Option<u32>,
     /// Current number of names in it.
     children: u32,
@@ -70,7 +70,7 @@ pub(super) struct CallObjects {
     pub(super) object: u32,
     /// LINK's directory, or RENAME's target directory.
     pub(super) other: u32,
-    /// The object whose handle its reply contains.
+    /// Current number of names in this directory.
     pub(super) result: u32,
     /// The object that it removes, or replaces with another file.
     pub(super) victim: u32,
@@ -98,9 +98,9 @@ pub(super) struct Namespace {
 /// What a name refers to.
 #[derive(Clone, Copy, Debug)]
 struct NameState {
-    /// `None` if it doesn't exist.
+    /// `None` if the name refers to nothing.
     holds: Option<u32>,
-    /// The end of the last call that showed this.
+    /// The end of the last call that showed this state.
     end_ns: i64,
 }
 
@@ -153,7 +153,7 @@ impl Namespace {
         }
     }
 
-    /// Whether the object had to exist before the first call.
+    /// Returns true if the object had to exist before the first call.
     pub(super) fn is_initial(&self, id: u32) -> bool {
         let object = &self.objects[id as usize];
         object.same_as.is_none()
@@ -172,7 +172,7 @@ struct Observer<'a> {
 }
 
 impl Observer<'_> {
-    /// The object that this one turned out to be.
+    /// Returns the object that this one turned out to be.
     fn find(&self, mut id: u32) -> u32 {
         while id != NONE
             && let Some(same) = self.objects[id as usize].same_as
@@ -204,7 +204,7 @@ impl Observer<'_> {
         id
     }
 
-    /// What a name refers to, if that is known.
+    /// Returns what a name refers to, if that is known.
     fn state(&self, name: (u32, u32)) -> Option<NameState> {
         let state = *self.names.get(&name)?;
         Some(NameState {
@@ -225,25 +225,25 @@ impl Observer<'_> {
         }
     }
 
-    /// A name that existed before the trace.
+    /// Adds a name that existed before the trace.
     fn set_initial(&mut self, name: (u32, u32), id: u32, call: &NfsTraceCall) {
         self.at(id).links.push(name);
         self.set(name, Some(id), call);
     }
 
-    /// An object that existed before the trace, of which only the name is known.
+    /// Adds an object that existed before the trace, of which only the name is known.
     fn initial_named(&mut self, name: (u32, u32), kind: ObjectKind, call: &NfsTraceCall) -> u32 {
         let id = self.new_object(kind);
         self.set_initial(name, id, call);
         id
     }
 
-    /// A reply shows that the name exists, and possibly its handle.
+    /// Records that a reply shows the name, and possibly its handle, to exist.
     fn sees_name(&mut self, name: (u32, u32), file: Option<i64>, call: &NfsTraceCall) -> u32 {
         let known = file.map(|file| self.object_of(file));
         let Some(state) = self.state(name) else {
             return match known {
-                // It was created under another name: the call that moved it here was not captured.
+                // The object was created under another name: the call that moved it here was not captured.
                 Some(id) if self.objects[id as usize].is_created => {
                     self.contradictions += 1;
                     self.set(name, Some(id), call);
@@ -259,7 +259,7 @@ impl Observer<'_> {
         match (state.holds, known) {
             (Some(held), None) => held,
             (Some(held), Some(id)) if held == id => id,
-            // Until now only its name was known.
+            // Until now, only the name of this object was known.
             (Some(held), Some(id)) if !self.objects[held as usize].has_handle => {
                 self.unite(held, id);
                 id
@@ -275,7 +275,7 @@ impl Observer<'_> {
         }
     }
 
-    /// A reply shows that the name doesn't exist.
+    /// Records that a reply shows the name not to exist.
     fn sees_no_name(&mut self, name: (u32, u32), call: &NfsTraceCall) {
         match self.state(name) {
             None => self.set(name, None, call),
@@ -301,7 +301,7 @@ impl Observer<'_> {
         }
     }
 
-    /// A call has created the name.
+    /// Records that a call has created the name.
     fn creates(
         &mut self,
         name: (u32, u32),
@@ -347,12 +347,12 @@ impl Observer<'_> {
         id
     }
 
-    /// A call has removed the name; returns what it referred to.
+    /// Records that a call has removed the name; returns what the name referred to.
     fn removes(&mut self, name: (u32, u32), kind: ObjectKind, call: &NfsTraceCall) -> u32 {
         let held = self.state(name).and_then(|state| state.holds);
         let id = match held {
             Some(id) => id,
-            // It didn't exist before: the call that created it was not captured, or its reply comes later.
+            // The name didn't exist before: the call that created it was not captured, or its reply comes later.
             None if self.names.contains_key(&name) => {
                 self.contradictions += 1;
                 self.new_object(ObjectKind::Unknown)

@@ -1,10 +1,10 @@
 //! The calls of a replay in the order of the trace: what each needs, when it is due, and which earlier calls it waits
 //! for.
 //!
-//! A call waits for an earlier one that had ended before it began in the trace, if both refer to the same name, or
-//! one of them creates or removes an object that the other uses. An operation on locks waits for earlier operations
-//! that changed the locks on the file; one that changes locks also waits for earlier ones that depended on them.
-//! Calls that ran at the same time don't wait for each other.
+//! A call waits for an earlier one if that had ended in the trace before the call began, and if both refer to the
+//! same name, or one of them creates or removes an object that the other uses. An operation on locks waits for
+//! earlier operations that changed the locks on the file; one that changes locks also waits for earlier ones that
+//! depended on them. Calls that ran at the same time don't wait for each other.
 //!
 //! The rule: each call of the trace is either in the plan or counted with the reason for leaving it out.
 
@@ -52,9 +52,10 @@ pub(super) enum CallDetail {
     Stable(u32),
     /// ACCESS: the requested rights, as a bit mask.
     Access(u32),
-    /// The attributes that it sets: an index into [`ReplayActions::sets`].
+    /// The attributes that the call sets: an index into [`ReplayActions::sets`].
     Set(u32),
-    /// Maximum bytes of names and cookies, and of the whole reply; the listing continues after the one of this action.
+    /// Maximum bytes of names and cookies, and of the whole reply; `after` is the action whose listing this one
+    /// continues.
     Listing {
         dir_bytes_max: u32,
         bytes_max: u32,
@@ -81,7 +82,7 @@ pub(super) struct ActionSet {
 /// A call to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Action {
-    /// When it began and when its reply arrived, relative to the start of the first call.
+    /// When the call began and when its reply arrived, relative to the start of the first call.
     pub(super) start_ns: u64,
     pub(super) end_ns: Option<u64>,
     /// The client, an index into [`NfsTrace::clients`].
@@ -90,12 +91,12 @@ pub(super) struct Action {
     pub(super) caller: Option<u32>,
     /// NULL for an operation on locks ([`Action::lock`]).
     pub(super) procedure: Procedure,
-    /// The status in the trace, if known.
+    /// The call's status in the trace, if known.
     pub(super) status: Option<Status>,
     /// Bytes transferred in the trace.
     pub(super) moved_bytes: u64,
     pub(super) objects: CallObjects,
-    /// Indexes of its texts (names, link targets); [`NONE`] if it has none.
+    /// Indexes of the call's texts (names, link targets); [`NONE`] if it has none.
     pub(super) name: u32,
     pub(super) new_name: u32,
     pub(super) offset_bytes: u64,
@@ -108,7 +109,7 @@ pub(super) struct Action {
 }
 
 impl Action {
-    /// The lock operation that the action performs, if any.
+    /// Returns the lock operation that the action performs, if any.
     pub(super) fn lock(&self) -> Option<NfsLockOp> {
         match self.detail {
             CallDetail::Lock { op, .. } => Some(op),
@@ -116,13 +117,13 @@ impl Action {
         }
     }
 
-    /// The name of its procedure or operation.
+    /// Returns the name of the action's procedure or operation.
     pub(super) fn name(&self) -> &'static str {
         let lock = self.lock().map(NfsLockOp::name);
         lock.unwrap_or(self.procedure.name())
     }
 
-    /// The kind that the action counts as.
+    /// Returns the kind that the action counts as.
     pub(super) fn kind(&self) -> OpKind {
         match self.lock() {
             Some(NfsLockOp::Lock) => return OpKind::Lock,
@@ -176,7 +177,7 @@ pub(super) struct ReplayActions {
 }
 
 impl ReplayActions {
-    /// The kinds of its calls, in the order of [`OpKind`].
+    /// Returns the kinds of the replay's calls, in the order of [`OpKind`].
     pub(super) fn kinds(&self) -> Vec<OpKind> {
         let kinds: BTreeSet<OpKind> = self.actions.iter().map(Action::kind).collect();
         kinds.into_iter().collect()
@@ -566,7 +567,8 @@ impl ActionPlanner<'_> {
         if creates && objects.result != NONE {
             self.creators.entry(objects.result).or_insert(me);
         }
-        // Without the call that created it there is no handle, whatever the trace records about its result.
+        // The server's handle is known only after the call that created the object, whatever result the trace records
+        // for that call.
         let objects = [objects.object, objects.other];
         waits.extend(objects.iter().filter_map(|id| self.creators.get(id)));
         if let CallDetail::Listing { after, .. } = action.detail

@@ -38,9 +38,9 @@ const FILE_ALL: u32 = 0o666;
 pub(super) struct PrepareOptions {
     /// Name of the tree's directory.
     pub(super) name: String,
-    /// Files get their length, but no data.
+    /// Whether files get their length, but no data.
     pub(super) sparse: bool,
-    /// Files get the owners in the trace.
+    /// Whether files get the owners in the trace.
     pub(super) as_traced: bool,
 }
 
@@ -238,7 +238,7 @@ fn inspect(maker: &mut TreeMaker<'_>, handle: &OwnedHandle) -> Result<FoundEntry
 }
 
 impl Preparer<'_> {
-    /// The handle of a directory's entry, or of the top of the tree.
+    /// Returns the handle of the directory with this index, or of the top of the tree.
     fn parent(&self, handles: &[OwnedHandle], parent: u32) -> OwnedHandle {
         handles.get(parent as usize).copied().unwrap_or(self.base)
     }

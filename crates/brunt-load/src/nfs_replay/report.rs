@@ -12,7 +12,7 @@ use brunt_result::replay::{
 use brunt_result::summary::Latencies;
 use serde::Serialize;
 
-/// Maximum share of differing statuses in a true replay; [`STATUS_DEGRADED_MAX`] is that in a degraded one.
+/// Maximum share of differing statuses in a true replay; [`STATUS_DEGRADED_MAX`] is the maximum in a degraded replay.
 pub const STATUS_TRUE_MAX: f64 = 0.001;
 /// See [`STATUS_TRUE_MAX`].
 pub const STATUS_DEGRADED_MAX: f64 = 0.05;
@@ -58,7 +58,7 @@ pub struct LateCalls {
 }
 
 impl LateCalls {
-    /// All late calls.
+    /// Returns the number of all late calls.
     pub fn total(&self) -> u64 {
         self.worker + self.dependency + self.depth
     }
@@ -105,9 +105,9 @@ impl NoLocks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum UnsentCause {
     NoHandle,
-    /// It was due, but not sent in time.
+    /// The call was due, but not sent in time.
     Late,
-    /// The run ended before it was due, or before it was answered.
+    /// The run ended before the call was due, or before it was answered.
     Ended,
     Interrupted,
 }
@@ -144,7 +144,7 @@ pub enum StatusCause {
 }
 
 impl StatusCause {
-    /// The cause as text.
+    /// Returns the cause as text.
     pub fn text(self) -> &'static str {
         match self {
             StatusCause::Follows => "after an earlier difference on the same file or name",
@@ -205,9 +205,9 @@ pub struct NfsReplayFidelity {
     pub left_out_share: f64,
     /// Calls by procedure.
     pub procedures: BTreeMap<String, NfsProcedureCalls>,
-    /// Statuses that differ.
+    /// Combinations of statuses that differ, with the number of calls for each.
     pub statuses: Vec<StatusDifference>,
-    /// Calls whose status differs, of those whose status in the trace is known.
+    /// Number of calls whose status differs from the trace's, where that is known.
     pub statuses_differ: u64,
     /// READs and WRITEs that succeeded in both, but transferred a different number of bytes.
     pub sizes_differ: u64,
@@ -240,8 +240,8 @@ pub struct NfsReplayFidelity {
 }
 
 impl NfsReplayFidelity {
-    /// The figures that an experiment's results have for every replay. Its rows include the reasons why calls were left
-    /// out, and the statuses that differ.
+    /// Returns the figures that an experiment's results have for every replay. Its rows include the reasons why calls
+    /// were left out, and the statuses that differ.
     pub(super) fn in_short(&self, unsent: BTreeMap<UnsentCause, u64>) -> ReplayFidelity {
         let count = |why: UnsentCause| unsent.get(&why).copied().unwrap_or(0);
         let different = |difference: &StatusDifference| {

@@ -42,7 +42,7 @@ use crate::sequence::{Next, Sequence};
 pub(super) const DEVICES_MAX: usize = 64;
 /// Maximum memory for the data of outstanding calls; if calls are long, fewer are outstanding.
 const BUFFER_BYTES_MAX: u64 = 256 << 20;
-/// When to look again for calls that wait for calls that are not outstanding.
+/// How soon to look for a call again if none can be sent and none is outstanding.
 const LOOK_NANOS: u64 = 1_000_000;
 
 /// Counters and latencies of a run.
@@ -55,7 +55,7 @@ pub(super) struct RunMeasures {
     pub(super) left_out: BTreeMap<NoLocks, u64>,
     pub(super) failed: BTreeMap<String, u64>,
     pub(super) procedures: BTreeMap<&'static str, NfsProcedureCalls>,
-    /// By operation, both statuses and cause.
+    /// Number of differing statuses, by operation, both statuses and cause.
     differences: BTreeMap<(&'static str, String, String, StatusCause), u64>,
     pub(super) sizes_differ: u64,
     pub(super) shortened: u64,
@@ -74,7 +74,7 @@ pub(super) struct RunMeasures {
 }
 
 impl RunMeasures {
-    /// Nothing sent yet.
+    /// Returns the measures of a run before its first call.
     fn planned(plan: &ReplayActions, connections: usize) -> RunMeasures {
         let mut measures = RunMeasures {
             connections: connections as u64,
@@ -87,7 +87,8 @@ impl RunMeasures {
         measures
     }
 
-    /// How much later the last call was sent than the first, in nanoseconds, and as a share of the time between.
+    /// Returns by how much the delay of the last call exceeded that of the first, in nanoseconds, and as a share of
+    /// the time between the two.
     pub(super) fn drift(&self) -> Option<(f64, Option<f64>)> {
         let ((first_due, first_sent), (last_due, last_sent)) = self.first.zip(self.last)?;
         let between = |from: Nanos, to: Nanos| to.0 as f64 - from.0 as f64;
@@ -114,7 +115,7 @@ impl RunMeasures {
     }
 }
 
-/// A call that is at the worker.
+/// A call that was handed out and has not ended.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     due: Nanos,
@@ -155,7 +156,7 @@ pub(super) struct CallsSent {
     pub(super) health: Health,
 }
 
-/// The workload with the queue and the buffers that a plan needs.
+/// Returns the workload with the queue and the buffers that a plan needs.
 pub(super) fn fitted(workload: &Workload, plan: &ReplayActions, limits: (u32, u32)) -> Workload {
     let bytes = |action: &Action| match action.procedure {
         Procedure::Read => action.asked_bytes.min(limits.0),
@@ -460,7 +461,7 @@ impl CallSequence<'_> {
         self.taint(action);
     }
 
-    /// Names and objects of a call; names are relative to their directories.
+    /// Returns the names and objects of a call; names are relative to their directories.
     fn places(action: &Action) -> impl Iterator<Item = (u32, u32)> {
         let objects = action.objects;
         let directory = match action.procedure {

@@ -14,7 +14,7 @@ pub(super) enum LateCause {
     /// The replay's own thread was busy.
     #[default]
     Worker,
-    /// It waited for another call to complete.
+    /// The call waited for another call to complete.
     Dependency,
     /// Too many calls were outstanding.
     Depth,
@@ -42,7 +42,7 @@ pub(super) enum NextAction {
 struct Lane {
     actions: Vec<u32>,
     next: usize,
-    /// Number of calls that have ended, in the order of the trace's replies, and when this number was reached.
+    /// Number of calls that have ended, up to the first one in the order of the trace's replies that has not.
     ended: usize,
     ended_at: Vec<Nanos>,
     cause: LateCause,
@@ -87,7 +87,7 @@ impl<'p> Schedule<'p> {
         (ns as f64 / self.speed) as u64
     }
 
-    /// When the next call of a lane is due; `None` if it waits for earlier calls.
+    /// Returns when the next call of a lane is due; `None` if it waits for earlier calls.
     fn due(&self, lane: &Lane, action: u32, now: Nanos) -> Option<Nanos> {
         let planned = &self.plan.actions[action as usize];
         let by_time = Nanos(self.start.0.saturating_add(self.scaled(planned.start_ns)));
@@ -134,7 +134,7 @@ impl<'p> Schedule<'p> {
         }
     }
 
-    /// A call is about to end: records why due calls are late. `is_full` if no more calls could be sent.
+    /// Records why due calls are late, just before a call ends. `is_full` if no more calls could be sent.
     pub(super) fn note_late(&mut self, now: Nanos, is_full: bool) {
         if is_full {
             self.full_at = now;
@@ -142,7 +142,7 @@ impl<'p> Schedule<'p> {
         let _ = self.earliest(now);
     }
 
-    /// The next call.
+    /// Returns what to do next.
     pub(super) fn next(&mut self, now: Nanos) -> NextAction {
         let best = match self.earliest(now) {
             Ok(best) => best,
@@ -177,7 +177,7 @@ impl<'p> Schedule<'p> {
         }
     }
 
-    /// Number of calls that were not handed out.
+    /// Returns the number of calls that were not handed out.
     pub(super) fn left(&self) -> u64 {
         let left = self.lanes.iter().map(|lane| lane.actions.len() - lane.next);
         left.sum::<usize>() as u64

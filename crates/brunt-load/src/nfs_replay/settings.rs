@@ -38,7 +38,7 @@ impl NfsCallers {
         self == NfsCallers::Trace
     }
 
-    /// The setting's name on the command line.
+    /// Returns the setting's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             NfsCallers::Target => "target",
@@ -51,7 +51,7 @@ impl Workload {
     /// Checks that a replay of NFS calls has no conflicting keys.
     ///
     /// # Errors
-    /// The first invalid key.
+    /// The error names the first invalid key.
     pub(crate) fn check_nfs_replay(&self) -> Result<(), WorkloadError> {
         if self.nfs_replay.is_none() {
             return Ok(());

@@ -66,7 +66,7 @@ impl Calls {
         self.calls.last_mut().expect("a call")
     }
 
-    /// A call with a name in a directory.
+    /// Adds a call with a name in a directory.
     fn named(
         &mut self,
         procedure: Procedure,
@@ -134,7 +134,7 @@ impl Calls {
         self
     }
 
-    /// The last call's reply has attributes.
+    /// Adds attributes to the last call's reply.
     fn attributes(&mut self, file: i64, file_type: u32, size_bytes: u64) -> &mut Calls {
         let attributes = NfsTraceAttributes {
             file,
@@ -149,7 +149,7 @@ impl Calls {
         self
     }
 
-    /// When the last call began and ended.
+    /// Sets when the last call began and ended.
     fn at(&mut self, start_ns: i64, end_ns: Option<i64>) -> &mut Calls {
         let call = self.last();
         (call.start_ns, call.end_ns) = (start_ns, end_ns);
@@ -194,7 +194,8 @@ impl Calls {
     }
 }
 
-/// Paths of a tree with their entries: `root/d/`, `root/f 100`, `root/l -> t`; further names as `root/g = root/f`.
+/// Returns the paths of a tree with their entries: `root/d/`, `root/f 100`, `root/l -> t`; further names as
+/// `root/g = root/f`.
 fn paths(layout: &TreeLayout) -> Vec<String> {
     let mut places: Vec<String> = Vec::new();
     let place = |places: &[String], parent: u32, name: &[u8]| {
@@ -390,7 +391,7 @@ fn overlapping_replies_are_no_contradictions() {
     let namespace = Namespace::of(&trace);
     assert_eq!(namespace.contradictions, 0);
     assert_eq!(paths(&TreeLayout::of(&trace, &namespace)), ["root/"]);
-    // Without an overlap, a call is missing.
+    // Without an overlap, the two replies contradict each other, so a call between them is missing.
     let mut calls = Calls::default();
     calls.named(Procedure::Lookup, (ROOT, "f"), 2, None).named(
         Procedure::Lookup,

@@ -58,7 +58,7 @@ fn hash(index: u64, op: Op, target: u16, offset: u64, len: u64) -> u64 {
     mixed(mixed(mixed(index ^ operation).wrapping_add(offset)) ^ len)
 }
 
-/// The finalizer of splitmix64: every bit of the number changes half of the hash's bits.
+/// Applies the finalizer of splitmix64: every bit of the number changes half of the hash's bits.
 fn mixed(number: u64) -> u64 {
     let mut hash = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

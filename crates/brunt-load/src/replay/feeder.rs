@@ -35,7 +35,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 pub(super) enum RowChange {
     /// Extended to whole blocks of the target.
     Rounded,
-    /// Its device is placed after another device of the trace.
+    /// The request's device is placed after another device of the trace.
     PutBehind,
     /// Wrapped around; its blocks now share addresses with others.
     Wrapped,

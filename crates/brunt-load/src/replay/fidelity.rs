@@ -158,7 +158,7 @@ impl Reasons {
         self.said.push(what);
     }
 
-    /// The replay is degraded, or not a replay at all if it is `beyond` the limit.
+    /// Records that the replay is degraded, or not a replay at all if it is `beyond` the limit.
     fn say_beyond(&mut self, beyond: bool, what: String) {
         self.say(
             if beyond {

@@ -35,7 +35,7 @@ impl Workload {
     /// Checks that the replay keys are valid, and that a replay has no conflicting keys.
     ///
     /// # Errors
-    /// The first invalid key.
+    /// The error names the first invalid key.
     pub(crate) fn check_replay(&self) -> Result<(), WorkloadError> {
         let Some(settings) = self.replay() else {
             let stated = [

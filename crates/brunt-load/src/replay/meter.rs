@@ -1,7 +1,8 @@
 //! Measures how faithful a replay is while it runs: issue errors, late requests by cause, reorderings, gaps and depth.
 //! Part of [`super::stream`]; [`super::fidelity`] judges the results.
 //!
-//! The rule: memory is allocated before the start and doesn't grow with the trace; instead, moments become longer.
+//! The rule: memory is allocated before the start and doesn't grow with the trace; in long runs, moments become
+//! longer instead.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,7 +20,7 @@ use crate::block::generator::Planned;
 
 /// Maximum number of moments in a run; when it is exceeded, each becomes twice as long.
 const MOMENTS_MAX: usize = 128;
-/// The initial length of a moment.
+/// The initial length of a moment, which is an interval of the measurements over time.
 const MOMENT_NANOS: u64 = 100_000_000;
 /// Upper limit for every count in a host's part of a replay.
 const COUNT_MAX: u64 = 1 << 53;
@@ -199,7 +200,7 @@ pub(super) struct Meter {
     moment: MomentAt,
     /// Whether the trace has response times.
     has_responses: bool,
-    /// When the requests handed out so far completed in the trace, on the trace's clock; `None` if it has no response
+    /// Completion times, on the trace's clock, of the requests handed out so far; `None` if the trace has no response
     /// times.
     #[serde(skip)]
     trace_in_flight: Option<BinaryHeap<Reverse<u64>>>,

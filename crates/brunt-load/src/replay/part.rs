@@ -38,7 +38,7 @@ pub enum PartError {
 }
 
 impl ReplayPart {
-    /// Serializes it for the controller.
+    /// Serializes a part for the controller.
     pub fn text(meter: &Meter, counts: &RowCounts, failure: Option<&WorkloadError>) -> String {
         let part = ReplayPart {
             meter: meter.since_start(),

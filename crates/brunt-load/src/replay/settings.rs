@@ -186,7 +186,7 @@ impl ReplaySettings {
     /// Checks the settings without regard to the trace's contents.
     ///
     /// # Errors
-    /// The first invalid key.
+    /// The error names the first invalid key.
     pub fn check(&self) -> Result<(), WorkloadError> {
         if self.trace.as_os_str().is_empty() || self.trace.as_os_str() == "-" {
             wrong(

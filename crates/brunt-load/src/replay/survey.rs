@@ -348,7 +348,7 @@ impl Survey {
     /// Checks that the whole trace fits on this device.
     ///
     /// # Errors
-    /// The key that has to change, and what would be correct.
+    /// The error names the key that has to change, and what would be correct.
     pub(super) fn fits(
         &self,
         settings: &ReplaySettings,
@@ -371,7 +371,7 @@ impl Survey {
     /// Checks that a device supports the trace's operations. `changes`: whether the device's data is changed.
     ///
     /// # Errors
-    /// The unsupported operation.
+    /// The device doesn't support an operation of the trace.
     pub(super) fn can(&self, info: &DeviceInfo, changes: bool) -> Result<(), WorkloadError> {
         let wrong = |key: &'static str, what: String| Err(WorkloadError { key, what });
         let name = &info.name;
@@ -393,7 +393,7 @@ impl Survey {
     /// Checks that the requests for a target, given by number, name and size, fit on it.
     ///
     /// # Errors
-    /// The key that has to change, and what would be correct.
+    /// The error names the key that has to change, and what would be correct.
     pub(super) fn fits_target(
         &self,
         map: AddressMap,

@@ -12,7 +12,7 @@ use crate::load::{EngineNeed, LoadInfo, Pace, WorkloadError, wrong};
 /// Checks jobs against each other.
 ///
 /// # Errors
-/// The offending key, and what would be correct.
+/// The error names the offending key, and what would be correct.
 pub(super) fn check(jobs: &[TogetherJob]) -> Result<(), WorkloadError> {
     if !(2..=JOBS_MAX).contains(&jobs.len()) {
         return wrong(

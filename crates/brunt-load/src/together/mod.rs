@@ -74,7 +74,7 @@ pub struct TogetherJob {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TogetherSettings {
-    /// The run ends when the first job has ended, instead of the last.
+    /// Ends the run when the first job has ended, instead of the last.
     #[serde(default)]
     pub exit_all: bool,
     /// The jobs to run at once.
@@ -90,7 +90,7 @@ pub struct JobSettings {
     /// Delay of the job's start after the run's start.
     #[serde(default)]
     pub start_delay: Span,
-    /// The run ends when this job ends.
+    /// Ends the run when this job ends.
     #[serde(default)]
     pub ends_run: bool,
     /// The job's workload.

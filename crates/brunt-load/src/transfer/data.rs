@@ -86,7 +86,7 @@ impl Data {
                 timed(&mut spent.comparison, || {
                     pattern.compare(*block, request.offset, found, expected, |wrong| {
                         *wrong_blocks += 1;
-                        // The first by address, not by time.
+                        // Keep the first by address, not by time.
                         if first_wrong.is_none_or(|first| wrong.offset < first.offset) {
                             *first_wrong = Some(wrong);
                         }

@@ -107,7 +107,7 @@ fn figures_by_hand() {
         String::new(),
     ];
     let (values, _) = between(process, &texts(process), &now);
-    // 2 s and 0.5 s in two seconds; ticks divide them 200 to 50.
+    // The threads used 2 s and 0.5 s of CPU time in two seconds; ticks split it 200 to 50 between user and system.
     check(&values, "", "total_cpus", 1.25);
     check(&values, "", "user_cpus", 1.0);
     check(&values, "", "system_cpus", 0.25);

@@ -353,7 +353,7 @@ fn rates_agree_with_sysfs() {
     }
 }
 
-/// A disk's counter in sysfs (Documentation/block/stat.rst).
+/// Returns a disk's counter in sysfs (Documentation/block/stat.rst).
 fn disk_counter(name: &str, field: usize) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/sys/block/{name}/stat")).ok()?;
     text.split_ascii_whitespace().nth(field)?.parse().ok()

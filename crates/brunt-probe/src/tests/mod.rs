@@ -36,13 +36,13 @@ fn golden(file: &str) -> &'static str {
     }
 }
 
-/// The figures between two sets of texts, read two seconds apart.
+/// Returns the figures between two sets of texts, read two seconds apart.
 fn between(entry: &Entry, before: &[String], now: &[String]) -> (Vec<SampleValue>, u64) {
     let (values, resets) = steps(entry, &[(before, 2_000_000), (now, 2_000_000)]);
     (values.into_iter().next_back().unwrap(), resets)
 }
 
-/// The figures of several sets of texts, each read this many microseconds after the previous one.
+/// Returns the figures of several sets of texts, each read this many microseconds after the previous one.
 fn steps(entry: &Entry, texts: &[(&[String], u64)]) -> (Vec<Vec<SampleValue>>, u64) {
     let (mut reported, mut resets) = (Vec::new(), 0);
     let mut probe = (entry.make)();
@@ -69,7 +69,7 @@ fn texts(entry: &Entry) -> Vec<String> {
         .collect()
 }
 
-/// A golden text with replacements, each of which must match.
+/// Returns a golden text with replacements, each of which must match.
 fn changed(file: &str, changes: &[(&str, &str)]) -> String {
     changes
         .iter()

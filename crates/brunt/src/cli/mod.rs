@@ -55,7 +55,7 @@ fn definition_for(words: impl IntoIterator<Item = OsString>) -> clap::Command {
 
 fn define(subcommand: impl Fn(&Entry) -> clap::Command) -> clap::Command {
     let root = clap::Command::new("brunt")
-        // Usage texts show this name, whatever the program's file is called.
+        // Usage texts show this name, regardless of the executable's file name.
         .bin_name("brunt")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Measures how storage performs under real workloads and real faults")
@@ -141,11 +141,12 @@ fn words_with_secrets() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Sets the flag on Ctrl-C, SIGTERM, terminal hangup, and when the CPU time limit (`ulimit -t`) is reached. Returns the
-/// id of the SIGHUP handler.
+/// Sets the flag on Ctrl-C, SIGTERM, terminal hangup, and when the CPU time limit (`ulimit -t`) is reached. Returns
+/// the id of the SIGHUP handler.
 fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<Option<SigId>> {
     for signal in [SIGINT, SIGTERM] {
-        // The order matters: the second signal finds the flag set and ends the program.
+        // The order matters: at the first signal, the shutdown handler finds the flag unset; at the second, it finds
+        // the flag set and ends the program.
         signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())?;
         signal_hook::flag::register(signal, interrupted.clone())?;
     }
@@ -188,8 +189,8 @@ mod tests {
         definition().debug_assert();
     }
 
-    /// Checks that the partial definition for a command line behaves like the full one, whatever words precede the
-    /// command.
+    /// Checks that the partial definition for a command line behaves like the full one, regardless of the words
+    /// before the command.
     #[test]
     fn a_partial_definition_behaves_like_the_full_one() {
         let answer = |definition: clap::Command, words: &[String]| match definition

@@ -139,7 +139,7 @@ impl Output {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Has the effect of Ctrl-C, for requests from elsewhere.
+    /// Has the same effect as Ctrl-C, for stop requests from the live page or from `brunt serve`.
     pub fn interrupt(&self) {
         self.interrupted.store(true, Ordering::Relaxed);
     }

@@ -55,7 +55,7 @@ impl super::Subcommand for Analyze {
         ),
         (
             "brunt analyze nfs.pcap --window 1h --reports DIR",
-            "also write a report on each hour",
+            "also write a report for each hour",
         ),
     ];
 
@@ -84,9 +84,9 @@ impl super::Subcommand for Analyze {
 /// Which analyses to run.
 #[derive(clap::Args, Clone)]
 pub struct AnalysisArgs {
-    /// Run only these analyses: hot, profile, errors, duplicates, not_understood (rates and mix always run). Other
-    /// analyses cost nothing and are absent from the report; without duplicates and a trace, checksums are not
-    /// computed either.
+    /// Run only these analyses: hot, profile, errors, duplicates, not_understood (rates and mix always run). Analyses
+    /// that are not listed cost nothing and are absent from the report; checksums are computed only for duplicates or
+    /// for a trace.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     analyses: Vec<String>,
 }
@@ -219,7 +219,7 @@ fn read(
     })
 }
 
-/// Empty analyses, one per parser; with an anonymized trace, they hide the same names as the trace.
+/// Empty analyses, one per parser; with an anonymized trace, the report hides the same names as the trace.
 pub(super) fn analyses(
     recorders: &[TraceRecorder],
     workers: usize,

@@ -41,7 +41,7 @@ pub struct Compare {
     #[arg(required = true, value_name = "RESULTS")]
     results: Vec<PathBuf>,
     /// Exit with status 1 if this condition holds at any point: 'p99 worse by 10%', or for a single kind of operation
-    /// 'write p99.9 worse by 10%'. It is an error if the results have no such figure in common. Can be repeated
+    /// 'write p99.9 worse by 10%'. Fails if the results have no such figure in common. Can be repeated
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<FailIf>,
     /// Changes smaller than this do not matter: a metric shown to have changed by less is "same" [default: 5%]

@@ -1,5 +1,5 @@
-//! `brunt run --detach`: starts the program again in a new session, so that nothing that happens to the terminal
-//! affects it. Called by `run` before it opens anything.
+//! `brunt run --detach`: runs the experiment in a second process, in a new session, so that nothing that happens to
+//! the terminal affects it. Called by `run` before it opens anything.
 //!
 //! The rule: mistakes are still reported in the terminal. This process waits until the other one has started or
 //! failed, and reports the outcome.
@@ -41,7 +41,7 @@ pub(super) fn start(claimed: ClaimedFolder, output: &Output) -> Done {
         .stdout(stdout)
         .stderr(stderr)
         .spawn()
-        .map_err(|error| failed("cannot start this program again", error))?;
+        .map_err(|error| failed("cannot start a second process of this program", error))?;
     wait_for_begin(&mut child, folder, output)?;
     let pid = child.id();
     output.line(format_args!(
@@ -72,7 +72,7 @@ fn private_file(path: &Path) -> io::Result<File> {
 
 /// Called in the new process: detaches it from the terminal.
 pub(super) fn leave_terminal() {
-    // This fails only for the leader of a process group, which a process that was just started is not.
+    // Ignore the error: setsid fails only for the leader of a process group, and a newly started process isn't one.
     let _ = setsid();
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Entrant {
     pub file: PathBuf,
     pub experiment: Experiment,
     pub plan: Plan,
-    /// Printed by `--check`; in a run, the experiment's own process prints them.
+    /// Notes on the experiment, printed by `--check`; in a run, the experiment's own process prints them.
     pub notes: Vec<String>,
     /// The folder for the experiment's results.
     pub folder: PathBuf,
@@ -61,8 +61,8 @@ impl Entrant {
         }
     }
 
-    /// The names that may identify it in messages, taken from its results folder, because the same file may be given
-    /// twice.
+    /// The names that may identify the experiment in messages, taken from its results folder, because the same file
+    /// may be given twice.
     fn names(&self) -> [String; 2] {
         let name = self.folder.file_name().unwrap_or(self.folder.as_os_str());
         [name, self.folder.as_os_str()].map(|name| name.to_string_lossy().into_owned())
@@ -221,7 +221,7 @@ fn failed(runners: &[Runner], ended: &[ExitStatus]) -> Done {
         return Ok(());
     }
     let what = format!("failed: {}; see the messages above", failed.join(", "));
-    // A mistake in a file is found before the first run.
+    // An experiment with a mistake in its file exits with status 2 before the first run.
     let is_usage = ended.iter().any(|status| status.code() == Some(2));
     Err(match is_usage {
         true => Failure::usage(what),
@@ -241,7 +241,7 @@ struct Runner {
     turns: usize,
     /// Whether the experiment is waiting for a turn; otherwise it has ended.
     is_asking: bool,
-    /// Whether it was asked to end.
+    /// Whether the experiment was asked to end.
     is_stopped: bool,
 }
 
@@ -258,7 +258,9 @@ fn start(entrants: &[Entrant], output: &Output) -> Result<Vec<Runner>, Failure> 
             results: results.clone(),
         };
         let runner = Runner::start(entrant, &with, entrants, output).map_err(|error| {
-            Failure::failed(format!("cannot start this program again: {error}"))
+            Failure::failed(format!(
+                "cannot start a second process of this program: {error}"
+            ))
         })?;
         runners.push(runner);
         wait(&mut runners, place, output);

@@ -130,7 +130,7 @@ pub struct Measure {
 
 /// Queue depth during a search; with 1, the response time alone would limit the rate.
 const SEARCH_DEPTH: &str = "64";
-/// Length of a search's trials; each run has about a dozen.
+/// Length of a search's trials; each run consists of about a dozen trials.
 const SEARCH_TIME: &str = "2s";
 
 /// The limit below which the highest rate is searched for, in the syntax of `--require`.

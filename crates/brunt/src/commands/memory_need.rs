@@ -66,8 +66,8 @@ fn scarce(needs: &[Need], limits: &CgroupLimits) -> Option<String> {
         .map(|need| format!("{} {}", need.what, format_size(need.bytes)))
         .collect();
     Some(format!(
-        "this may need {} of memory ({}), but the control group allows {}, of which {} are left, and the kernel kills what \
-         needs more: {ADVICE}",
+        "this may need {} of memory ({}), but the control group allows {}, of which {} are left, and \
+         the kernel kills processes that need more: {ADVICE}",
         format_size(total),
         each.join(", "),
         format_size(max),
@@ -130,7 +130,7 @@ fn growth(plan: &Plan, name: &str, url: &str) -> u64 {
                 let length = workload.region.length.map_or(most, |length| length.0);
                 regions.insert((start, length.min(most - start)));
             }
-            // The requests of a trace, or the parts of a join.
+            // The requests of a trace, or of a workload on several joined targets, may go anywhere.
             None => return most,
         }
     }

@@ -1,4 +1,4 @@
-//! `brunt probe`: shows current samples of several hosts on a common timeline.
+//! `brunt probe`: shows samples from several hosts as they arrive, on a common timeline.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -41,7 +41,7 @@ pub struct KeepArgs {
     #[arg(long = "continue", requires = "out", conflicts_with = "to")]
     continues: bool,
 
-    /// Start a new part of a table when its rows take up this much memory (or number 131072).
+    /// Start a new part of a table when its rows take up this much memory, or when there are 131072 of them.
     #[arg(long, value_name = "SIZE", requires = "out", default_value = "16MiB")]
     part_size: Size,
 
@@ -115,7 +115,7 @@ enum Full {
     Wait,
 }
 
-/// `--without`: tables that are derived from other tables by adding or merging rows.
+/// Tables that `--without` leaves empty: aggregates of other tables, whose rows can be added or merged.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq)]
 #[value(rename_all = "snake_case")]
 enum MergeableTable {
@@ -282,7 +282,7 @@ pub(super) struct Keeper {
     keep: KeepArgs,
 }
 
-/// What a capture does with its trace folder; the folder's lock keeps conflicting commands away.
+/// How a capture uses its trace folder; the folder's lock keeps conflicting commands away.
 enum Presence {
     None,
     Writes(#[allow(dead_code, reason = "held until the trace is finished")] FolderLock),

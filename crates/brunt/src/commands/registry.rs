@@ -21,12 +21,12 @@ use crate::cli::Failure;
 /// Maximum length of a name, because a socket path has at most 108 bytes.
 const NAME_BYTES_MAX: usize = 32;
 
-/// The kind of thing that a registry lists.
+/// What a registry lists: labs or bridges.
 struct RegisteredKind {
     folder: &'static str,
     one: &'static str,
     many: &'static str,
-    /// Advice on how to start one.
+    /// Advice on how to start a lab or a bridge.
     start: &'static str,
     /// Advice if a name is in use.
     rename: &'static str,
@@ -97,7 +97,7 @@ impl Registry {
             }
             _ => {}
         }
-        // In /tmp, any user could have created the folder, and whoever can write to it can control the labs and
+        // In /tmp, any user could have created the folder, and anyone who can write to it can control the labs and
         // bridges listed there.
         let about = fs::symlink_metadata(&folder).map_err(failed)?;
         if !about.is_dir() || about.uid() != user || about.mode() & 0o077 != 0 {

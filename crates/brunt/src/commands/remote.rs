@@ -18,8 +18,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{Failure, Output};
 
-/// How long a starting capture waits for the store, so that settings that can't work are rejected. The capture also
-/// starts without an answer.
+/// How long a starting capture waits for the store, so that settings that can't work are rejected. The capture starts
+/// even without an answer.
 const PROBE: Duration = Duration::from_secs(5);
 /// How often to check while waiting.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -62,7 +62,7 @@ pub fn progress(bytes: u64, output: &Output) -> ProgressBar {
 /// Moves all parts of a source. Ends early when `is_over` returns true.
 ///
 /// # Errors
-/// Permanent errors; [`RemoteError::Interrupted`] if ended early.
+/// A permanent error, or [`RemoteError::Interrupted`] if ended early.
 fn move_all(
     mover: &mut Mover,
     source: &mut FolderSource,

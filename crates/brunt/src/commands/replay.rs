@@ -42,9 +42,9 @@ const WATCHED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Replay a block trace on a device, or captured NFS calls on an NFS server, and judge the replay
 ///
-/// Requests are sent with the trace's original timing, whatever the device does, unless --timing says otherwise. The
-/// verdict is true, degraded or not a replay; docs/replay.md explains the limits. An experiment (`brunt run`) with
-/// `trace = …` in a workload also has repetitions, sweeps, faults and a report.
+/// Requests are sent with the trace's original timing, even if the device is slow, unless --timing says otherwise.
+/// The verdict is true, degraded or not a replay; docs/replay.md explains the limits. An experiment (`brunt run`)
+/// with `trace = …` in a workload also has repetitions, sweeps, faults and a report.
 #[derive(clap::Args)]
 pub struct Replay {
     /// The trace: plain, packed with gzip, zstd, xz, bzip2 or lz4, or in a tar or zip archive
@@ -148,7 +148,7 @@ enum Timing {
     Trace,
     /// As fast as possible at the queue depth
     Depth,
-    /// When the requests that preceded it in the trace have completed
+    /// Each request when those that preceded it in the trace have completed
     Dependency,
 }
 
@@ -528,7 +528,7 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
     let (sent, planned) = (count(fidelity.sent), count(fidelity.planned));
     let pieces = match fidelity.pieces == fidelity.sent {
         true => String::new(),
-        false => format!(" ({} with pieces of split ones)", count(fidelity.pieces)),
+        false => format!(" ({} counting each piece)", count(fidelity.pieces)),
     };
     output.line(format_args!(
         "requests     {sent} of {planned} sent{pieces}, {} completed, {}/s",
@@ -562,7 +562,7 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
     if fidelity.forced.planned > 0 {
         let (sent, planned) = (count(fidelity.forced.sent), count(fidelity.forced.planned));
         output.line(format_args!(
-            "FUA          {sent} of {planned} writes sent with it"
+            "FUA          {sent} of {planned} FUA writes sent with FUA"
         ));
     }
     for told in &fidelity.devices {
@@ -608,7 +608,7 @@ fn unsent(unsent: UnsentRequests) -> String {
 }
 
 /// Compares the digest of the sent requests with that of the planned requests. Adds the digest of the trace if it
-/// differs from the latter.
+/// differs from that of the planned requests.
 fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
     let ReplayDigests {
         trace,
@@ -632,7 +632,8 @@ fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
     )
 }
 
-/// Mean number of requests in flight when a request was sent; also that of the trace if it has response times.
+/// Mean number of requests in flight when a request was sent, in the replay and, if it has response times, in the
+/// trace.
 fn depths(fidelity: &ReplayFidelity) -> Option<(f64, Option<f64>)> {
     let moments = &fidelity.over_time;
     let all = moments.iter().map(|moment| moment.requests).sum::<u64>() as f64;

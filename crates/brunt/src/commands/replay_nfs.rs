@@ -45,7 +45,7 @@ pub struct NfsArgs {
 enum Callers {
     /// The uid and gid in the target's URL
     Target,
-    /// Those recorded in the trace, where it has AUTH_SYS
+    /// The credentials recorded in the trace, where it has AUTH_SYS
     Trace,
 }
 

@@ -68,9 +68,9 @@ impl Subcommand for Report {
         };
         if let Err(error) = add_logged_runs(&self.folder) {
             output.note(format_args!(
-                "{} lacks the runs of {}: {error}",
-                summary::FILE_NAME,
-                run_log::FILE_NAME
+                "cannot add the runs in {} to {}: {error}",
+                run_log::FILE_NAME,
+                summary::FILE_NAME
             ));
         }
         let file = self.output.unwrap_or(file);

@@ -73,8 +73,8 @@ mod tests {
                         stop = { time = \"1s\" }\n";
     const ITS_OWN: &str = "[[require]]\nfigure = \"max\"\nbelow = \"1s\"\n";
 
-    /// The text of a file after applying these flags, and the requirements of the experiment and those parsed from
-    /// the text.
+    /// The text of a file after applying these flags, and the experiment's requirements, which are also those that
+    /// the text contains.
     fn with(file: &str, flags: &[&str]) -> (String, Vec<String>) {
         let words = std::iter::once(&"run").chain(flags);
         let required = Program::parse_from(words).required;

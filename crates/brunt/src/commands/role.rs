@@ -1,4 +1,4 @@
-//! For commands that an experiment starts as roles: they end with the experiment.
+//! Options of the commands that an experiment starts as roles, which end with the experiment.
 
 use brunt_host::AllowList;
 
@@ -9,7 +9,7 @@ use crate::devices::{self, BACKENDS};
 /// Arguments of a role.
 #[derive(clap::Args)]
 pub struct Role {
-    /// The process that started this one; this process ends when it does.
+    /// The process that started this one; when it ends, so does this process.
     #[arg(long, hide = true, value_name = "PID")]
     parent: Option<i32>,
 

@@ -329,7 +329,7 @@ impl HowToRun {
             on_terminal,
         };
         let live = live::open(shown, sockets.live, folder, output, sketch)?;
-        // Not created earlier, because for a lab this program starts itself again in new namespaces. The page also
+        // Not created earlier, because for a lab this program re-executes itself in new namespaces. The page also
         // shows notes.
         notes.into_iter().for_each(|note| output.note(note));
         let format = self.output_format;

@@ -24,7 +24,7 @@ pub(super) fn check(
         let mut points = plan.points.iter();
         points.any(|point| point.is_on(one) && point.is_on(other))
     };
-    // The devices of a target are on the same storage, whatever options they are opened with.
+    // All devices of a target are on the same storage, whatever options they are opened with, so check any of them.
     let of_target = |name: &String| {
         let devices = plan.devices_of(name);
         let backend = devices.keys().find_map(|device| targets.get(device))?;
@@ -65,7 +65,7 @@ pub(super) fn check(
 #[derive(Debug, PartialEq, Eq)]
 enum Relation<'a> {
     Same,
-    /// The property that suggests shared storage.
+    /// The property that suggests that storage is shared.
     Alike(&'a str),
     Different,
 }

@@ -28,7 +28,7 @@ pub struct TerminalCaps {
     pub columns: u16,
     /// Whether colours may be used (<https://no-color.org>).
     pub colours: bool,
-    /// Whether it can display more than ASCII.
+    /// Whether the terminal can display more than ASCII.
     pub unicode: bool,
 }
 
@@ -151,7 +151,7 @@ pub(super) fn head<'a>(state: &State, now: Nanos, caps: &'a TerminalCaps) -> Vec
     lines
 }
 
-/// The line of failures and their consequences.
+/// The line with the failures so far and the CPU use.
 pub(super) fn troubles<'a>(state: &State, caps: &'a TerminalCaps) -> Line<'a> {
     let mut troubles = Line::new(caps);
     let losses = state.losses();
@@ -444,8 +444,8 @@ mod tests {
         assert!(!shown(&state));
     }
 
-    /// No line reaches the right edge, whatever the width, labels and time, with and without colour. Colour changes
-    /// nothing else.
+    /// No line reaches the right edge, at any width and time and with any labels, with and without colour. Colour
+    /// changes nothing else.
     #[test]
     fn no_line_reaches_the_right_edge_at_any_width() {
         let mut early = state();

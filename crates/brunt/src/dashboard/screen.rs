@@ -1,5 +1,5 @@
-//! Shows the live page on a terminal, using its full height. It is drawn from the page's own frames, so the figures
-//! are the same. Drawing is a pure function of the frames, the progress and the terminal's size.
+//! Shows the live page on a terminal, using its full height. The view is drawn from the page's own frames, so the
+//! figures are the same. Drawing is a pure function of the frames, the progress and the terminal's size.
 //!
 //! The rule: lines that don't fit are left out, the least important first, and every line is narrower than the
 //! terminal.
@@ -310,7 +310,7 @@ impl Screen {
             .collect()
     }
 
-    /// Lines for finished runs, and the next one.
+    /// Lines for finished runs, and one for the next run.
     fn runs<'a>(&self, caps: &'a TerminalCaps) -> Vec<Line<'a>> {
         let over = self.ended.iter().map(|run| {
             let p99 = run

@@ -50,8 +50,9 @@ pub struct State {
     pub runner_cpus: Option<f64>,
     begin: Nanos,
     run_began: Nanos,
-    /// The point of each run, in order; below it, the planned duration of each point.
+    /// The point of each run, in order.
     order: Vec<usize>,
+    /// The planned duration of each point.
     stated: Vec<Option<Duration>>,
     /// Number and total duration of finished runs, by point.
     took: BTreeMap<usize, (u32, Duration)>,
@@ -326,7 +327,8 @@ impl State {
             return Some(*sum / *count);
         }
         if let Some(stated) = self.stated[point] {
-            // Jobs run together with the others in their group, whose time is only counted once.
+            // Jobs have a planned time of zero: they run together with the others in their group, whose time is only
+            // counted once.
             let excess = match stated.is_zero() {
                 true => Duration::ZERO,
                 false => self.excess(),

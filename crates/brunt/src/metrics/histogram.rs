@@ -2,7 +2,7 @@
 
 use super::{Labels, MetricsPage};
 
-/// Number of upper bounds: 1.024 us times powers of two, up to 17 s.
+/// Exponents of the upper bounds: 1.024 us times powers of two, up to 17 s.
 const OCTAVES: std::ops::RangeInclusive<u32> = 0..=24;
 
 /// The bounds in nanoseconds.

@@ -202,7 +202,8 @@ impl RunState {
         }
     }
 
-    /// Resets the figures: a search for a rate or a depth starts several times, and its earlier attempts don't count.
+    /// Resets the figures: a search for a rate or a depth starts its workload several times, and earlier attempts
+    /// don't count.
     fn start(&mut self) {
         self.under_way = true;
         self.steady = Rounds::default();

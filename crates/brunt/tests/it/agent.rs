@@ -13,7 +13,7 @@ use brunt_protocol::{Decoder, FromHost, ToHost, VERSION, encode};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Waits for something that soon happens on any machine; only a failing test waits long.
+/// Waits for something that happens soon on any machine, so only a failing test waits long.
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
@@ -46,12 +46,12 @@ fn between(value: &Value) -> [i64; 2] {
 fn assert_shifted(host: &Value, shift: i64, begin: Instant) {
     let elapsed = begin.elapsed().as_nanos() as f64;
     let drift = host["drift_ppm"][1].as_f64().unwrap() - host["drift_ppm"][0].as_f64().unwrap();
-    // The shortest round trip bounds the offset; with age, the bound widens by the uncertainty of the drift and by
-    // the drift's own change of 1 ppm in either direction.
+    // The shortest round trip bounds the offset; over time, the bound widens by the uncertainty of the drift, and by
+    // 1 ppm in either direction because the drift may change.
     let round_trip = host["round_trip_ns"].as_f64().unwrap();
     let monotonic_max = 1.01 * round_trip + (drift + 2.0) * 1e-6 * elapsed + 1000.0;
-    // The shortest round of the wall clock also contains the host's processing time, and is a small part of all
-    // rounds.
+    // A wall-clock round also includes the host's processing time, so all that is certain about the shortest one is
+    // that it is shorter than the measurement.
     let wall_max = elapsed;
     for (offset, width_max) in [
         (&host["offset_ns"], monotonic_max),
@@ -241,7 +241,7 @@ fn an_agent_ends_with_its_controller_or_its_lease() {
         "{:?}",
         said.last()
     );
-    // The lease is limited in both directions.
+    // The lease has a minimum and a maximum.
     let output = brunt()
         .args(["agent", "--stdio", "--lease", "1s"])
         .output()
@@ -330,8 +330,8 @@ fn messages_about_a_failing_host_give_advice() {
 }
 
 /// Debian's sshd with its own key, on the standard streams of ssh: no port, no network. The processes that it starts
-/// are identified by their temporary folder, which no other process has. Their home has no login scripts: the user's
-/// scripts may wait for a lock that a killed login left behind.
+/// are identified by their temporary folder, which no other process has. Their home directory has no login scripts:
+/// the user's scripts may wait for a lock that a killed login left behind.
 struct Sshd {
     folder: TempDir,
     ssh: String,
@@ -562,7 +562,7 @@ fn a_lost_host_is_reported_and_its_samples_are_kept() {
     let program = env!("CARGO_BIN_EXE_brunt");
     let check = |folder: &TempDir, trouble: &str, expected: &str| {
         let at = folder.path().display();
-        // Wait until it has sent samples.
+        // Wait until the agent has sent samples.
         let script = format!(
             "exec 3<&0; : >{at}/out; sh -c \"echo \\$\\$ >{at}/pid; $last\" <&3 | tee {at}/out &\n\
              while [ $(wc -c <{at}/out) -lt 8000 ]; do sleep 0.05; done\n\

@@ -168,7 +168,7 @@ fn failed_requests_are_nowhere_counted_as_transfers() {
     );
 }
 
-/// The report printed while writing an anonymized trace hides what the trace hides: it is the trace's report.
+/// The report printed while writing an anonymized trace equals the trace's report, so it hides what the trace hides.
 #[test]
 fn a_report_hides_what_its_anonymized_trace_hides() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `brunt-bench capture`, as a newcomer runs it: its figures for other programs match their own output.
+//! `brunt-bench capture`, as a newcomer runs it: its figures for other programs match those programs' own output.
 
 use crate::support;
 use std::process::Command;

@@ -162,7 +162,8 @@ fn every_format_yields_the_same_requests() {
     ];
     arguments.extend(["--anonymize", "--to", "msr", "--out", &out]);
     let answer = json(&trace("convert", &arguments));
-    // Two traces, starting a hundred seconds in. The first trace's clock begins a quarter of a second later.
+    // The 50 s that begin 100 s after the start contain 50 requests of each trace. The first trace's times begin at
+    // 0.25 s.
     assert_eq!(
         (&answer["requests"], &answer["written"]),
         (&1000.into(), &100.into()),

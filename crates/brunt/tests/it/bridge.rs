@@ -45,13 +45,14 @@ pub fn hosts(script: &str) -> Option<String> {
         }
         end() { kill -${1:-INT} $BRIDGE; wait $BRIDGE || { cat $WORK/notes >&2; exit 1; }; cat $WORK/report; }
         "#;
-    // In a user namespace, the kernel doesn't grant the receive buffer that a bridge needs for bursts.
+    // Root is needed because in a user namespace, the kernel doesn't grant the receive buffer that a bridge needs for
+    // bursts.
     if !rustix::process::geteuid().is_root() {
         println!("skipped: needs root");
         return None;
     }
     let run = |script: &str| {
-        // Under nohup, everything started here would ignore SIGHUP.
+        // Restore the default for SIGHUP: under nohup, everything started here would ignore it.
         let mut unshare = Command::new("env");
         unshare.args([
             "--default-signal=HUP",
@@ -413,7 +414,7 @@ fn packets_are_delayed_by_the_configured_time() {
 }
 
 /// A host in the network path forwards during the whole experiment and delays packets only while a fault is active.
-/// Pings between the hosts on its two sides prove it. Afterwards, the path is cut as before.
+/// Pings between the hosts on its two sides prove it. Before and afterwards, the path is cut.
 #[test]
 fn a_bridging_host_delays_packets_only_during_a_fault() {
     if need("ping", "iputils-ping").is_none() {
@@ -447,12 +448,14 @@ for = "2s"
 END
         A ping -c 1 -W 1 10.9.0.2 >&2 && { echo forwarded by nobody >&2; exit 1; }
         A ping -i 0.1 -w 3600 10.9.0.2 >$WORK/pings & PING=$!
-        "$BRUNT" --json run $WORK/x.toml --out $WORK/results >$WORK/summary 2>$WORK/notes || { cat $WORK/notes >&2; exit 1; }
+        "$BRUNT" --json run $WORK/x.toml --out $WORK/results >$WORK/summary 2>$WORK/notes \
+            || { cat $WORK/notes >&2; exit 1; }
         kill $PING
-        grep -q "the packets of its bridge are saved on that host, to $WORK/wire.pcapng" $WORK/notes || { cat $WORK/notes >&2; exit 1; }
+        grep -q "the packets of its bridge are saved on that host, to $WORK/wire.pcapng" $WORK/notes \
+            || { cat $WORK/notes >&2; exit 1; }
         "$BRUNT" --json run $WORK/x.toml --out $WORK/again 2>$WORK/refused >&2 && { echo overwritten >&2; exit 1; }
         grep -q 'cannot save packets' $WORK/refused || { cat $WORK/refused >&2; exit 1; }
-        # Pings are no operations.
+        # Pings aren't storage operations.
         "$BRUNT" --json capture -r $WORK/wire.pcapng >$WORK/read && exit 1
         A ping -c 1 -W 1 10.9.0.2 >&2 && { echo it still forwards >&2; exit 1; }
         sed -n 's/.* time=\([0-9.]*\) ms.*/\1/p' $WORK/pings

@@ -15,9 +15,9 @@ use brunt_core::random::Random;
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Hosts with workers: h1 to h4.
+/// Number of hosts with workers: h1 to h4.
 const HOSTS: usize = 4;
-/// The next host, h5, reached through sshd: it serves their target.
+/// Index of h5, which serves the workers' target and is reached through sshd.
 const SERVER: usize = HOSTS;
 /// How long workers wait for a lost target; such a wait doesn't count as a hang.
 const PATIENCE: &str = "timeout=2s&reconnect=1s&keepalive=1s";
@@ -199,7 +199,7 @@ fn round(
     if is_cut {
         cut.iter().for_each(|index| hosts.partition(*index, true));
     } else {
-        // The victim may not exist yet, or no longer.
+        // The victim may not exist yet, or may already be gone.
         while met.is_none() && !experiment.has_ended() {
             met = victim(hosts, part, index);
         }
@@ -217,8 +217,8 @@ fn round(
     let made = Instant::now();
     let mut hung = Duration::ZERO;
     if let (Part::Controller, Trouble::Freeze, Some(frozen)) = (part, trouble, &met) {
-        // Here, only the lease ends the work on the hosts. The agent's last message may wait for the controller in
-        // ssh's pipe, and with it sshd's session.
+        // While the controller is frozen, only the lease ends the work on the hosts. sshd's sessions may remain,
+        // because the agent's last message may wait in ssh's pipe for the controller.
         is_idle(hosts, &name, |process| !process.words.starts_with("sshd: "));
         hung = made.elapsed();
         signal(frozen.pid, Signal::CONT);
@@ -395,8 +395,8 @@ fn check(
         "{name}: {summary:#}\n{words}"
     );
     if !was_killed && status == Some(1) {
-        // The loss of the target or its host is reported by whichever notices first: its supervisor, or a worker that
-        // opens it.
+        // The loss of the target or its host is reported by whichever notices it first: the target's supervisor, or a
+        // worker that opens the target.
         let target = "t ended unexpectedly";
         let says = victims
             .iter()

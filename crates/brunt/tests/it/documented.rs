@@ -88,7 +88,7 @@ fn place() -> TempDir {
     place
 }
 
-/// Whether to run a line: it is quick, and the files that it reads are in the folder.
+/// Whether to run a line: true if it is quick and the files that it reads are in the folder.
 fn is_run(line: &DocumentedLine, place: &Path, duckdb: Option<&Path>) -> bool {
     let words: Vec<&str> = line.words[1..].iter().map(String::as_str).collect();
     let is_page = line

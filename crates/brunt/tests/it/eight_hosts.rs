@@ -33,8 +33,8 @@ fn number(value: &Value) -> f64 {
         .unwrap_or_else(|| panic!("a number: {value}"))
 }
 
-/// Eight hosts make one run: its total is the sum of theirs, the clock estimates contain the true offsets, all hosts
-/// begin when the run starts, and nothing of it is left on any host.
+/// Eight hosts make one run: its total is the sum of the hosts' totals, the clock estimates contain the true offsets,
+/// all hosts begin when the run starts, and nothing of the run is left on any host.
 #[test]
 fn eight_hosts_run_as_one() {
     let _alone = alone(); // Eight hosts keep all cores busy, and clocks are compared.

@@ -1,6 +1,6 @@
 //! Machines without io_uring: everything that makes or serves requests uses threads there, and anything that needs a
-//! ring reports this. The program runs under a seccomp filter that rejects io_uring the way sysctl, Docker and Podman
-//! do, or kills the program.
+//! ring says so. The program runs under a seccomp filter that rejects io_uring the way sysctl, Docker and Podman do,
+//! or kills the program.
 
 use std::path::Path;
 use std::process::Command;
@@ -273,8 +273,8 @@ fn without_io_uring_a_check_refuses_what_needs_it() {
     }
 }
 
-/// The CPU time of a run includes that of the kernel's threads: it is close to that of the whole process, which
-/// otherwise only starts and reports.
+/// The CPU time of a run includes that of the kernel's threads: it is close to that of the whole process, which does
+/// little else than start up and report.
 #[test]
 fn the_cost_of_requests_includes_the_kernels_threads() {
     let on_io_uring = ["io", "read", "memory:1MiB", "--engine", "io_uring"];
@@ -310,7 +310,7 @@ fn the_cost_of_requests_includes_the_kernels_threads() {
         let process = spent.cost.cpu().as_secs_f64();
         let cpu = of("cpu_ns");
         println!("{keys}: {cpu} of {process} s, polling {}", of("polling_ns"));
-        // A thread's last time slice may be counted later than its clock shows.
+        // A thread's clock may already include a last time slice that the process's total lacks.
         assert!(cpu <= process * 1.05, "{cpu} of {process} s");
         assert!(
             cpu >= process * 0.5,

@@ -388,7 +388,7 @@ fn storage_faults_outlive_their_target() {
     assert!(time(&seen[1], "end_s") >= 0.7 * factor, "{seen:?}");
 }
 
-/// A frozen target executes commands when it resumes, whether the other fault begins or ends at that time.
+/// A storage fault that should begin or end while its target is frozen does so when the target resumes.
 #[test]
 fn a_frozen_target_applies_storage_faults_when_it_resumes() {
     let busy = "storage = \"busy,p=0.5\"";

@@ -89,8 +89,8 @@ fn differences(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String
     }
 }
 
-/// Both documents have the same keys and types, and as many requests and bytes, in each direction and with several
-/// jobs.
+/// Both documents have the same keys and types, and the same numbers of requests and bytes, in each direction and
+/// with several jobs.
 #[test]
 fn json_has_fios_keys_types_and_counts() {
     let Some(fio) = need("fio", "fio") else {
@@ -388,7 +388,7 @@ fn ordered_requests_have_the_same_figures_as_in_fio() {
         let (theirs, ours) = both(&fio, &folder, &(place + &text.expect("a job file")), false);
         let (theirs, ours) = (sides(&theirs), sides(&ours));
         if name == "mixed-streams" {
-            // Whether a request is a read is random.
+            // Reads and writes are chosen at random, so only their totals match.
             assert_eq!(
                 (ours[0] + ours[2], ours[1] + ours[3]),
                 (theirs[0] + theirs[2], theirs[1] + theirs[3])

@@ -189,7 +189,7 @@ fn forbidden_and_impossible_faults_invalidate_the_run() {
     check("freeze = true", "does not name the process");
     check(
         "kill = true\nprocess = \"/usr/sbin/tgtd\"",
-        "without folder",
+        "without a folder",
     );
     check(
         "netem = { delay = \"1ms\", ecn = 0.5 }\ninterface = \"eth0\"",

@@ -114,7 +114,7 @@ fn hosts_are_recorded_with_and_without_workers() {
     .unwrap();
     for host in ["local", "worker", "array"] {
         assert!(seen.iter().any(|other| other == host), "{host}");
-        // The last sample is taken after the run, which a busy machine may notice late.
+        // The last sample is taken after the end of the run, which a busy machine may notice late.
         let within = |ns: i64| (-60_000_000_000..measured_ns + 60_000_000_000).contains(&ns);
         let ends: Vec<i64> = times
             .iter()
@@ -207,10 +207,10 @@ fn recorded_hosts_can_be_chosen() {
     check("interval = \"1s\"\nhosts = [\"b\"]", "here, on b:");
     check("interval = \"1s\"\nhosts = []", "probes every 1s: cpu");
     check("hosts = [\"c\"]", "unknown host 'c'");
-    check("hosts = [\"local\"]", "is not another machine");
+    check("hosts = [\"local\"]", "is not a remote host");
     check("hosts = [\"a\", \"a\"]", "is listed twice");
     let (output, _, said) = run(folder.path(), &format!("{hosts}{WORKLOAD}"));
-    // Both hosts are contacted at the same time, so either may be named.
+    // Both hosts are contacted at the same time, so the error may name either of them.
     let named = said.contains("host a") || said.contains("host b");
     assert!(!output.status.success() && named, "{said}");
     assert!(

@@ -16,7 +16,7 @@ use crate::support::{Running, eventually, need, processes, skip, words_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A machine that runs many tests at once may not answer for seconds.
+/// A long silence limit, because a machine that runs many tests at once may not answer for seconds.
 const PATIENT: &str = "host_silence = \"60s\"\n";
 
 impl Marked {
@@ -47,7 +47,7 @@ impl Marked {
     }
 }
 
-/// The same services, but on a host.
+/// Moves services to a host.
 fn on(host: &str, services: &str) -> String {
     services.replace("command =", &format!("host = \"{host}\"\ncommand ="))
 }
@@ -377,8 +377,8 @@ fn folder_of(pid: u32) -> String {
         .to_string()
 }
 
-/// A listening agent starts services only if its command line allows them; otherwise nothing is started anywhere,
-/// regardless of the order.
+/// A listening agent starts services only if its command line allows them; otherwise nothing is started anywhere, not
+/// even a service that comes earlier in the order.
 #[test]
 fn a_service_that_is_not_allowed_starts_nothing() {
     let certificates = certificates();

@@ -15,7 +15,8 @@ use tempfile::TempDir;
 
 /// In seconds; longer than anything here takes on an idle machine.
 const PATIENCE: u64 = 12;
-/// The start of every experiment here: a machine that runs many tests concurrently may not answer for seconds.
+/// The start of every experiment here, with a long silence limit: a machine that runs many tests concurrently may not
+/// answer for seconds.
 const HEAD: &str = "name = \"x\"\nrepetitions = 1\nhost_silence = \"60s\"\n";
 
 fn command(folder: &Path, text: &str) -> (Command, PathBuf) {
@@ -405,7 +406,7 @@ fn a_listening_agent_ends_the_targets_of_a_lost_controller() {
     }
 }
 
-/// A killed agent leaves no target behind, and the experiment reports this.
+/// A killed agent leaves no target behind, and the results name the agent's host.
 #[test]
 fn targets_end_when_the_agent_is_killed() {
     let folder = TempDir::new().unwrap();

@@ -23,8 +23,8 @@ use zerocopy::IntoBytes;
 const READ_10: u8 = 0x28;
 const WRITE_10: u8 = 0x2a;
 
-/// Maximum growth of resident memory under attack, whatever the attack's size. A half-open login costs a few KiB (a
-/// PDU's header and the received part of its 8 KiB segment), so 10,000 of them stay below this limit even if the
+/// Maximum growth of resident memory under attack, regardless of the attack's size. A half-open login costs a few KiB
+/// (a PDU's header and the received part of its 8 KiB segment), so 10,000 of them stay below this limit even if the
 /// target keeps them all.
 const GROWTH_BYTES_MAX: u64 = 192 << 20;
 

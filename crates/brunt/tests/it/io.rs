@@ -48,7 +48,7 @@ fn sha256sum(path: &Path) -> String {
     String::from_utf8_lossy(&output.stdout)[..64].to_string()
 }
 
-/// The data for a seed never changes, whatever the size and number of requests.
+/// A seed always produces the same data, regardless of the size and number of requests.
 #[test]
 fn contents_follow_from_the_seed() {
     for (seed, sum) in [
@@ -184,7 +184,7 @@ fn a_failed_read_keeps_the_data_before_the_error() {
         (&said["complete"], &said["sha256"], &said["errors"]),
         (&false.into(), &Value::Null, &1.into())
     );
-    // Without an output file, no hole can be left.
+    // Without an output file, in which an error would leave a hole, reading continues after an error.
     let (said, _) = run(&["read", url, "--depth", "4"], 1);
     assert_eq!(
         (&said["requests"], &said["complete"]),
@@ -256,7 +256,7 @@ fn start(arguments: &[&str], stdin: Stdio) -> Running {
     )
 }
 
-/// After an interrupt the command ends with the results so far, whatever the device and the input do.
+/// After an interrupt, the command ends with the results so far, even if its input never ends.
 #[test]
 fn an_interrupt_keeps_the_results_so_far() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -319,7 +319,7 @@ fn the_cost_of_the_data_is_reported_separately() {
     );
 }
 
-/// A target serves another target's LUN through a cache with a log: written data is there, even after the cache was
+/// A target serves another target's LUN through a cache with a log: written data is still there after the cache is
 /// killed and restarted.
 #[test]
 fn a_target_fronts_another_ones_lun_through_a_cache() {

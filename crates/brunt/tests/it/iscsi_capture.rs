@@ -179,8 +179,8 @@ fn calls(report: &Value, name: &str) -> u64 {
         .map_or(0, |row| row["calls"].as_u64().unwrap())
 }
 
-/// The blocks and the response of every command match what tshark decodes, with and without digests, whatever the
-/// packet size.
+/// The blocks and the response of every command match what tshark decodes, with and without digests, at any packet
+/// size.
 #[test]
 fn commands_equal_tsharks() {
     if need("tshark", "tshark").is_none() {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use brunt_core::random::Random;
 
 const MARK: &str = "BRUNT_LAB_TEST";
-/// How long the kernel may take to remove everything, and a run may take to start its target; a busy machine is slow.
+/// Longest wait for the kernel to remove everything, and for a run to start its target, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 const KILLS: u64 = 20;
 /// Number of concurrent runs.
@@ -230,7 +230,7 @@ fn kill_at(folder: &Path, mark: &str, moment: Duration, whole: bool, inner: bool
     let outer = child.id();
     let seen = remains(mark).len();
     let victim = match inner {
-        // Any other process: the first process in the namespaces, or a target.
+        // Any process but the outer one: the first process in the namespaces, or a target.
         true => remains(mark)
             .into_iter()
             .map(|(pid, _)| pid)

@@ -148,7 +148,7 @@ fn write_trace(folder: &Path, written: &[AtomicI64; 2], stop: &AtomicBool) {
     }
 }
 
-/// Asserts that the ids of each pipeline start at 0 and are complete and unique; returns their numbers.
+/// Asserts that the ids of each pipeline start at 0 and are complete and unique; returns the number of ids of each.
 fn check_ids(mut ids: Vec<i64>, at_least: [i64; 2], what: &str) -> [i64; 2] {
     ids.sort_unstable();
     let first = ids.partition_point(|id| *id < SECOND);

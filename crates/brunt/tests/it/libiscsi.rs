@@ -22,7 +22,8 @@ enum Verdict {
 
 /// Tests that don't pass: shape of the LUN, test or whole suite, reason.
 const ALLOWED: &[(&str, &str, &str)] = &[
-    // A removable, thin, writable LUN without CHAP: everything runs except tests that need the opposite.
+    // A removable, thin, writable LUN without CHAP: runs all tests except those that need a LUN without one of these
+    // properties.
     (
         "thin",
         "ReadOnly.ReadOnlySBC",

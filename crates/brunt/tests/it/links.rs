@@ -285,7 +285,7 @@ fn a_fault_of_one_direction_leaves_the_other_unchanged() {
 }
 
 /// The only fault and the only link of a run with this fault, if the fault happened on time. On a busy machine, the
-/// run is repeated with times up to eight times as long; other results are printed.
+/// run is repeated with times up to eight times as long. `None`, with a message, if a lab can't be created.
 fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
     let mut instead = String::new();
     for slower in [1, 2, 4, 8] {

@@ -126,7 +126,7 @@ fn small_rings_have_room_for_packets_that_wait() {
     if need("python3", "python3").is_none() {
         return;
     }
-    let _alone = alone(); // If a parser gets no processor for 100 ms, the kernel also drops packets.
+    let _alone = alone(); // If a parser gets no CPU time for 100 ms, the kernel also drops packets.
     let script = format!(
         r#"{CAPTURE}
         cat >/tmp/send.$$ <<'END'
@@ -593,7 +593,8 @@ fn the_live_view_shows_traffic_and_restores_the_terminal() {
             .nth(1)
             .and_then(|rest| rest.split("hottest clients").next());
         assert!(files.expect("a table").contains('/'), "a path in\n{last}");
-        // Then the normal screen, with a cursor, the report and an orderly end.
+        // Afterwards there is the normal screen, with a cursor and the report, and the program ends in an orderly
+        // way.
         let screen = terminal.screen();
         assert!(
             !screen.alternate_screen() && !screen.hide_cursor(),

@@ -222,7 +222,7 @@ fn figures_agree(browser: &mut Browser, summary: &Value) {
     assert_eq!(large["measured_s"].as_f64(), last["measured_s"].as_f64());
 }
 
-/// The page in the frame, as served.
+/// The page in the `iframe`, as served.
 fn framed(browser: &mut Browser) -> String {
     until(browser, "document.querySelector('iframe') !== null");
     let page = browser

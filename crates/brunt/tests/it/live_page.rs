@@ -252,10 +252,11 @@ fn a_replay_has_a_live_page() {
     served.child.wait().expect("it ends");
 }
 
-/// The cost of viewers is measured: both sides have their runs, and each viewer saw its run to the end.
+/// The benchmark for viewers has figures for every run, with and without a page, and each viewer receives its run to
+/// the end.
 #[test]
 fn the_cost_of_viewers_is_measured() {
-    let _busy = busy(); // Measures with all viewers at work, whatever the rates.
+    let _busy = busy(); // All viewers keep cores busy; the measured rates don't matter.
     let mut command = support::bench();
     command.args([
         "--json",

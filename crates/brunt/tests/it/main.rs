@@ -57,7 +57,7 @@ mod nfs_load;
 mod nfs_locker;
 mod nfs_locks;
 mod nfs_replay;
-#[allow(dead_code)] // the rest is for the client's own tests
+#[allow(dead_code)] // only the tests of brunt-nfs use the rest
 #[path = "../../../brunt-nfs/tests/it/server.rs"]
 mod nfs_server;
 mod old_traces;

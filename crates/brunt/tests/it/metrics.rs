@@ -1,5 +1,5 @@
 //! Prometheus metrics of runs: scraped during a run, including one in a lab, and checked with Prometheus's own tool.
-//! Also tests those of a target; `live.rs` tests those of a capture.
+//! Also tests the metrics of a target; `live.rs` tests those of a capture.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

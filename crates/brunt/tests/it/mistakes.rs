@@ -136,7 +136,7 @@ fn mistakes_exit_with_2_and_failures_with_1() {
     );
 }
 
-/// With `--json`, a failure is also reported as one object on standard output, whichever part detects it.
+/// With `--json`, a failure is also reported as one object on standard output, regardless of which part detects it.
 #[test]
 fn a_failure_with_json_is_one_object() {
     for (arguments, says) in [
@@ -158,7 +158,7 @@ fn a_failure_with_json_is_one_object() {
 fn mistakes_in_faults_are_marked_at_their_keys() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.toml");
-    // The mistake is at `key` on line 8, unless its fault has only one line.
+    // The mistake must be reported at `key`, in a fault whose text begins on line 7.
     let check = |fault: &str, key: &str, says: &str| {
         let head = "name = \"x\"\n[targets.disk]\nurl = \"memory:1MiB\"\n[workloads.load]\nstop = { time = \"1s\" }\n";
         std::fs::write(&file, format!("{head}[[fault]]\n{fault}\n")).unwrap();

@@ -390,7 +390,7 @@ fn optional_tls_serves_clients_with_and_without_it() {
         assert_eq!(info["TLS"], protected, "{info}");
         succeed(brunt().args(["io", "write", url, "--seed", "1"]), 30);
     }
-    // Plain text after STARTTLS isn't accepted, and ends only its own connection.
+    // Plain text after STARTTLS is rejected, and closes only the connection on which it was sent.
     let mut socket = UnixStream::connect(served.folder.path().join("socket")).unwrap();
     let start = b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0";
     let list = b"IHAVEOPT\0\0\0\x03\0\0\0\0";

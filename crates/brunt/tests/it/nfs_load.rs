@@ -173,7 +173,8 @@ fn errors_are_counted_by_their_status() {
                 )
             };
             let has = |name: &str| names().is_some_and(|names| names.join(name).exists());
-            // The run begins between the two events: it removes the oldest file first.
+            // The run begins between these two events: all names are created before it, and its first REMOVE is of
+            // the oldest one.
             eventually("names are made", 30, || has("f199"));
             eventually("a name is removed", 30, || !has("f0"));
             let names = fs::read_dir(names().expect("a tree"))

@@ -84,7 +84,7 @@ fn replay_command(trace: &Path, url: &str, options: &[&str]) -> Command {
     command
 }
 
-/// The output and the result of a replay, however faithful it is.
+/// The output and the result of a replay, regardless of its verdict.
 pub fn attempt(trace: &Path, url: &str, options: &[&str]) -> (Output, Value) {
     let output = run_within(&mut replay_command(trace, url, options), 120);
     let result = serde_json::from_slice(&output.stdout).expect("JSON");

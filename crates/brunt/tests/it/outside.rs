@@ -18,8 +18,8 @@ fn info_of(rows: &str, options: &[&str]) -> Output {
     run_within(brunt().args(["trace", "info"]).args(options).arg(&file), 60)
 }
 
-/// tshark finds as many calls in each: RPC records in fragments of 24 bytes, a header that announces a frame check
-/// sequence, PPP, and 802.2 SNAP. (It shows 55 frames with calls in the last two; one has two calls.)
+/// tshark finds the same number of calls in each: RPC records in fragments of 24 bytes, a header that announces a
+/// frame check sequence, PPP, and 802.2 SNAP. (It shows 55 frames with calls in the last two; one has two calls.)
 #[test]
 fn rare_framings_lose_no_calls() {
     for (name, expected) in [

@@ -1,5 +1,5 @@
 //! Files that are pipes: their contents are read, and a single Ctrl-C ends the wait for them, even before there is a
-//! writer. The same applies to full pipes as output.
+//! writer. A single Ctrl-C also ends a wait to write to a full pipe.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};

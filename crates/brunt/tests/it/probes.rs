@@ -23,8 +23,8 @@ fn probes(output: &Output) -> Value {
     summary["points"][0]["runs"][0]["probes"].clone()
 }
 
-/// If a link loses one packet in twenty in the direction of the data, the sender, and only the sender, retransmits at
-/// least about as many; each lab host reports only its own network.
+/// If a link loses one packet in twenty in the direction of the data, the sender, and only the sender, retransmits
+/// about that share or more; each lab host reports only its own network.
 #[test]
 fn loss_shows_as_retransmissions() {
     let _alone = alone(); // Compares rates.
@@ -47,8 +47,9 @@ fn loss_shows_as_retransmissions() {
     assert!(output.status.success(), "{output:?}");
     let probes = probes(&output);
     let of = |host: &str, key: &str| probes["hosts"][host][key].as_f64();
-    // 26 MB are about 18,000 segments; half of the lost fraction is far beyond chance. There is no comparable upper
-    // bound: on a busy machine, acknowledgements come late, and TCP retransmits segments that were not lost.
+    // 26 MB are about 18,000 segments, so by chance alone the retransmitted share can't fall to half of the loss.
+    // There is no comparable upper bound: on a busy machine, acknowledgements come late, and TCP retransmits segments
+    // that were not lost.
     let share = |host| of(host, "tcp.retransmitted_share").expect("both hosts send segments");
     assert!((LOSS / 2.0..1.0).contains(&share("server")), "{probes:#}");
     assert!(share("client") < share("server"), "{probes:#}");

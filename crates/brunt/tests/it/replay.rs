@@ -60,7 +60,7 @@ fn refused(arguments: &[&str], status: i32) -> String {
     said
 }
 
-/// The same requests are sent, whatever determines their times; a busy machine affects at most the verdict.
+/// Every timing mode sends the same requests; a busy machine affects at most the verdict.
 #[test]
 fn a_real_trace_is_replayed() {
     let trace = trace();
@@ -700,7 +700,8 @@ fn the_benchmark_measures_both_sides() {
         "{found}"
     );
     assert!(found["rates"]["replay"][0].as_f64() > Some(0.0), "{found}");
-    // Its million requests at once would take up 56 MB in addition to the buffers.
+    // If the trace's million requests were all in memory at once, they would take up 56 MB in addition to the
+    // buffers.
     assert!(
         found["memory_peak_bytes"]
             .as_u64()

@@ -430,8 +430,8 @@ fn a_kill_leaves_readable_tables() {
     readable(&out);
     assert_eq!(summary(&out)["complete"], false);
     assert!(column(&out, &runs::TABLE, "run").is_empty());
-    // Completed parts contain a worker's requests in order of completion: with eight outstanding, every request
-    // issued eight before the last one is there.
+    // Completed parts contain a worker's requests in order of completion: with eight outstanding, only the last eight
+    // can leave gaps in the sequence.
     let mut sequence = column(&out, &requests::TABLE, "sequence");
     assert!(sequence.len() >= 2 * 122_880, "{}", sequence.len());
     sequence.sort_unstable();

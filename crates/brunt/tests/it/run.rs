@@ -86,7 +86,7 @@ fn a_run_leaves_its_summary_and_overwrites_none() {
 }
 
 /// `--check` rejects what doesn't fit a target whose size is known without opening it, and creates nothing;
-/// `--check=open` opens the others.
+/// `--check=open` opens targets of unknown size.
 #[test]
 fn a_check_refuses_regions_that_do_not_fit() {
     let scratch = tempfile::tempdir().expect("a folder");

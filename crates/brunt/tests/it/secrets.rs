@@ -1,5 +1,5 @@
-//! No secret of a user appears in a result, on a terminal, or on a page, whatever characters it contains, and even if
-//! the text that contains it is invalid.
+//! No secret of a user appears in a result, on a terminal, or on a page, regardless of the characters in it, and even
+//! if the text that contains it is invalid.
 
 use crate::support;
 

@@ -1,5 +1,5 @@
 //! Targets that an experiment serves itself: network, diskless and full target in one experiment without any setup,
-//! roles that end with the experiment whatever happens, and a role that dies.
+//! roles that always end with the experiment, and a role that dies.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ fn children(parent: u32) -> Vec<u32> {
     let read = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
     let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    // The name is in parentheses and may contain anything; state and parent follow.
+    // The process's name is in parentheses and may contain anything; state and parent follow.
     let parent_of = |pid: u32| {
         read(pid)?
             .rsplit_once(')')?

@@ -254,7 +254,7 @@ fn a_killed_experiment_leaves_nothing() {
     marked.ends();
 }
 
-/// Nothing is left after SIGKILL or Ctrl-C while a fault has frozen a service, either.
+/// SIGKILL or Ctrl-C while a fault has frozen a service leaves nothing behind, either.
 #[test]
 fn an_interrupted_experiment_leaves_nothing() {
     let fault = "[[fault]]\nservice = \"front\"\nfreeze = true\n";

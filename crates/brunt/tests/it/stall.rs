@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Processor time of a process, in the kernel's ticks of 10 ms.
 fn processor_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("alive");
-    // The name is in parentheses and may contain anything.
+    // The process's name is in parentheses and may contain anything.
     let fields = stat
         .rsplit_once(')')
         .expect("a name")

@@ -71,7 +71,7 @@ fn a_cut_network_loses_no_acknowledged_write() {
     for (index, name) in ["roomy", "tight"].into_iter().enumerate() {
         let figures = &run(index)["probes"]["hosts"]["local"];
         let figure = |metric: &str| figures[format!("device.{name}/stics.{metric}")].as_f64();
-        // For two of the four seconds, nothing could be destaged: that alone gives a mean of half a second.
+        // For two of the four seconds, nothing could be destaged: that alone makes the mean lag half a second.
         assert!(
             figure("destage_lag_ms") > Some(200.0),
             "{name}: {figures:#}"

@@ -70,7 +70,8 @@ fn idle_connections_take_little_memory_before_and_after_a_burst() {
     }
 }
 
-/// A thousand sessions need no more threads than a few, and little memory; a few busy sessions among them work.
+/// A thousand sessions need no more threads than a few sessions do, and little memory; the few busy ones among them
+/// work.
 #[test]
 fn a_thousand_sessions_share_a_few_threads() {
     let target = Target::start(&[

@@ -248,7 +248,7 @@ fn the_view_adapts_to_a_resized_window() {
     };
     let text = String::from_utf8_lossy(&bytes);
     let name = "a name that is somewhat longer than the terminal is wide";
-    // The name was drawn with both ways of truncating it.
+    // The name was drawn truncated at both widths.
     assert!(
         text.contains(&format!("{} ", &name[..COLUMNS - 1])),
         "{text}"

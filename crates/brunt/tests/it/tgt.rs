@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 const TARGET: &str = "iqn.2026-11.io.brunt:tgt";
-/// If tgtd hasn't started by then, it never will.
+/// Longest wait for tgtd to start: if it hasn't by then, it never will.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A tgtd in the foreground with one target and one LUN of 64 MiB.
@@ -113,7 +113,7 @@ impl Tgt {
     /// Processor time of the daemon, in the kernel's ticks of 10 ms.
     fn processor_ticks(&self) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.daemon.id())).unwrap();
-        // The name is in parentheses and may contain anything.
+        // The process's name is in parentheses and may contain anything.
         let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11);
         fields
             .take(2)

@@ -117,7 +117,7 @@ fn several_workers_write_one_trace() {
             .expect("a count");
     }
     assert_eq!(sum, alone["ledger"]["packets"].as_u64().expect("a count"));
-    // Options that would have no effect, or too much, are rejected.
+    // Options that need another option are rejected without it: they would have no effect, or delete everything.
     for options in [
         &["--on-full", "wait"][..],
         &["--pcap", "x.pcap", "--pcap-keep", "1MiB"],
@@ -283,7 +283,7 @@ fn the_attribute_query_finds_created_files_with_their_owner() {
     let Some(answers) = ask(&trace) else { return };
     let (callers, told) = (&answers[answers.len() - 2], &answers[answers.len() - 1]);
     assert_eq!(told.len(), 10);
-    // In each minor version, 60,894 bytes were written once.
+    // The largest files have 60,894 bytes, and the capture writes one in each minor version.
     assert_eq!(told[0]["size_bytes"], 60_894, "{told:?}");
     assert_eq!(told[0]["owner"], "root@localdomain");
     let machines: Vec<_> = callers

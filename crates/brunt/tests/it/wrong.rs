@@ -1,5 +1,5 @@
-//! Runs that must not pass for successes: data that was lost, and requests that all failed. Every output reports
-//! this, and why.
+//! Runs that must not pass for successes: data that was lost, and requests that all failed. Every output reports the
+//! failure and its cause.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -36,8 +36,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// With a device that forgets writes, the exit status is 1, and every output says where, how much out of how much,
-/// and what was there instead.
+/// With a device that forgets writes, the exit status is 1, and every output reports the wrong data.
 #[test]
 fn wrong_data_fails_the_run_and_is_located_in_every_output() {
     let scratch = tempfile::tempdir().expect("a folder");

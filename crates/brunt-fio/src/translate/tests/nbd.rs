@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// An export becomes the target, with its own size; errors name the fio options that aren't supported.
+/// An export becomes the target and keeps its size; errors name the fio options that aren't supported.
 #[test]
 fn an_nbd_export_becomes_the_target() {
     let import = |text: &str| {

@@ -4,7 +4,7 @@ use brunt_result::steady::SteadyFigure;
 
 use super::*;
 
-/// Jobs that end when their figures are steady, and queue depths limited by a latency goal.
+/// Jobs that end when their figures are steady, and queue depths limited by a latency goal, are imported.
 #[test]
 fn steady_state_and_latency_goals_are_translated() {
     let text = "rw=randread\ntime_based\nruntime=300\nss=lat_slope:0.5%\nss_dur=30\nss_ramp=10\nss_interval=2";

@@ -25,7 +25,7 @@ pub(super) trait AccessPattern {
     /// Checks the settings; errors name their key.
     fn check(&self) -> Result<(), WorkloadError>;
 
-    /// A description such as `zipf 1.1`; `None` for the default.
+    /// Returns a description such as `zipf 1.1`; `None` for the default.
     fn describe(&self) -> Option<String>;
 
     /// Prepares it over `0..count`; `count` is above zero and the settings have passed their check.

@@ -50,7 +50,7 @@ macro_rules! patterns {
         }
 
         impl OffsetDistribution {
-            /// The distribution's entry in the table.
+            /// Returns the distribution's entry in the table.
             pub fn info(&self) -> &'static PatternInfo {
                 match self {
                     OffsetDistribution::$first(_) => &$first::INFO,
@@ -58,10 +58,10 @@ macro_rules! patterns {
                 }
             }
 
-            /// Checks its settings.
+            /// Checks the distribution's settings.
             ///
             /// # Errors
-            /// The first invalid key.
+            /// The error names the first invalid key.
             pub fn check(&self) -> Result<(), WorkloadError> {
                 match self {
                     OffsetDistribution::$first(pattern) => pattern.check(),
@@ -69,7 +69,7 @@ macro_rules! patterns {
                 }
             }
 
-            /// A description such as `zipf 1.1`; `None` for uniform offsets.
+            /// Returns a description such as `zipf 1.1`; `None` for uniform offsets.
             pub fn describe(&self) -> Option<String> {
                 match self {
                     OffsetDistribution::$first(pattern) => pattern.describe(),
@@ -224,7 +224,8 @@ mod tests {
         assert!((share(40) - 0.64).abs() < 0.01, "{}", share(40));
     }
 
-    /// Draws from zones and from the normal distribution are distributed as specified, and all are inside the region.
+    /// Positions drawn from zones and from the normal distribution are distributed as specified, and all are inside
+    /// the region.
     #[test]
     fn zones_and_normal_draws_are_in_their_places() {
         let zones =

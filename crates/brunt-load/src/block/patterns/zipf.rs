@@ -104,7 +104,7 @@ impl Ranks {
         libm::exp(-self.theta * libm::log(x))
     }
 
-    /// The integral of the height from 1 to x.
+    /// Returns the integral of the height from 1 to x.
     fn area(&self, x: f64) -> f64 {
         let power = 1.0 - self.theta;
         let log = libm::log(x);

@@ -20,11 +20,11 @@ pub(crate) struct Position {
     pub gap: f64,
     /// Due time of the first request since the rate took effect.
     pub first: f64,
-    /// Requests since then.
+    /// Requests since the rate took effect.
     pub index: u64,
     /// Due time of the previous request.
     pub at: f64,
-    /// This worker, from 0.
+    /// Number of this worker, from 0.
     pub worker: u32,
     /// Number of workers.
     pub workers: u32,
@@ -35,9 +35,9 @@ pub(super) trait Process {
     /// The process's description.
     const INFO: ProcessInfo;
 
-    /// The due time of a worker's first request, relative to when the rate takes effect.
+    /// Returns the due time of a worker's first request, relative to when the rate takes effect.
     fn first(position: &Position, random: &mut Random) -> f64;
 
-    /// The due time of request `index`.
+    /// Returns the due time of request `index`.
     fn next(position: &Position, random: &mut Random) -> f64;
 }

@@ -35,7 +35,7 @@ macro_rules! processes {
         }
 
         impl ArrivalProcess {
-            /// The process's entry in the table.
+            /// Returns the process's entry in the table.
             pub fn info(self) -> &'static ProcessInfo {
                 match self {
                     ArrivalProcess::$first => &$first::INFO,
@@ -43,7 +43,7 @@ macro_rules! processes {
                 }
             }
 
-            /// The due time of a worker's first request, in nanoseconds since the rate took effect.
+            /// Returns the due time of a worker's first request, in nanoseconds since the rate took effect.
             pub(super) fn first(self, position: &Position, random: &mut Random) -> f64 {
                 match self {
                     ArrivalProcess::$first => $first::first(position, random),
@@ -51,7 +51,7 @@ macro_rules! processes {
                 }
             }
 
-            /// The due time of a worker's request `position.index`, in nanoseconds.
+            /// Returns the due time of a worker's request `position.index`, in nanoseconds.
             #[inline(always)] // once per request
             pub(super) fn next(self, position: &Position, random: &mut Random) -> f64 {
                 match self {

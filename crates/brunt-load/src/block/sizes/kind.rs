@@ -25,7 +25,7 @@ pub struct SizeInfo {
 
 /// The settings of a distribution.
 pub(super) trait SizeDistribution {
-    /// The distribution's description.
+    /// Returns the distribution's description.
     fn info(&self) -> &'static SizeInfo;
 
     /// Checks the settings; errors name their key.
@@ -34,14 +34,14 @@ pub(super) trait SizeDistribution {
     /// Describes the distribution in a few words.
     fn describe(&self) -> String;
 
-    /// Representative sizes: they include the smallest and the largest, and if both are multiples of a number, so are
-    /// the others. Empty only for settings that fail their check.
+    /// Returns representative sizes: they include the smallest and the largest, and if both are multiples of a
+    /// number, so are the others. Empty only for settings that fail their check.
     fn corners(&self) -> Vec<Size>;
 
-    /// The distribution, prepared; the settings have passed their check.
+    /// Returns the prepared distribution; the settings have passed their check.
     fn sampler(&self) -> Arc<dyn DrawSize>;
 
-    /// The mean size in bytes.
+    /// Returns the mean size in bytes.
     fn mean(&self) -> f64 {
         let (sampler, mut random) = (self.sampler(), Random::new(0));
         let draws = (0..MEAN_DRAWS).map(|_| sampler.draw(&mut random) as f64);

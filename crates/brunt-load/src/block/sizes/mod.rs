@@ -94,7 +94,7 @@ impl BlockSizes {
         }
     }
 
-    /// The distribution's entry in the table.
+    /// Returns the distribution's entry in the table.
     pub fn info(&self) -> &'static SizeInfo {
         self.as_distribution().info()
     }
@@ -102,12 +102,12 @@ impl BlockSizes {
     /// Checks the settings.
     ///
     /// # Errors
-    /// The first invalid key.
+    /// The error names the first invalid key.
     pub fn check(&self) -> Result<(), WorkloadError> {
         self.as_distribution().check()
     }
 
-    /// A description such as `4KiB (75 %) + 64KiB (25 %)`.
+    /// Returns a description such as `4KiB (75 %) + 64KiB (25 %)`.
     pub fn describe(&self) -> String {
         self.as_distribution().describe()
     }
@@ -123,7 +123,7 @@ impl BlockSizes {
         self.as_distribution().mean()
     }
 
-    /// Whether sizes can differ.
+    /// Returns true if sizes can differ.
     pub fn varies(&self) -> bool {
         let corners = self.corners();
         corners.iter().any(|size| *size != corners[0])

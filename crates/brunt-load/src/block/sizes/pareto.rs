@@ -11,8 +11,8 @@ use super::kind::{DrawSize, SizeDistribution, SizeInfo};
 use super::range::SizeRange;
 use crate::load::{WorkloadError, wrong};
 
-/// Pareto: from `min` on, the share of requests of at least a given size is inversely proportional to that size to the
-/// power `shape`. Sizes are rounded down to whole steps; sizes above `max` don't occur.
+/// Pareto: the share of requests of size x or larger is (`min` / x) to the power `shape`, before the sizes above `max`
+/// are excluded. Sizes are rounded down to whole steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ParetoSizes {

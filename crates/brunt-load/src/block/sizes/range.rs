@@ -47,17 +47,17 @@ impl SizeRange {
         Ok(())
     }
 
-    /// The number of sizes.
+    /// Returns the number of sizes.
     pub fn count(&self) -> u64 {
         self.max.saturating_sub(self.min) / self.step.max(1) + 1
     }
 
-    /// The size with this index; the last size for larger indexes.
+    /// Returns the size with this index; the last size for larger indexes.
     pub fn size(&self, number: u64) -> u64 {
         self.min + number.min(self.count() - 1) * self.step
     }
 
-    /// The first, second and last sizes.
+    /// Returns the first, second and last sizes.
     pub fn corners(&self) -> Vec<Size> {
         [0, 1, self.count() - 1]
             .map(|number| Size(self.size(number)))
@@ -72,12 +72,12 @@ impl SizeRange {
         }
     }
 
-    /// The end, in bytes, of the step that begins with the largest size.
+    /// Returns the end, in bytes, of the step that begins with the largest size.
     pub fn end(&self) -> u64 {
         self.size(u64::MAX) + self.step
     }
 
-    /// The largest size that is not above this number of bytes.
+    /// Returns the largest size that is not above this number of bytes.
     pub fn floor(&self, bytes: f64) -> u64 {
         self.size(((bytes - self.min as f64).max(0.0) / self.step as f64) as u64)
     }

@@ -1,7 +1,7 @@
 //! What a worker does with completions: records them, retries or ends their requests, and cancels requests that take too
 //! long.
 //!
-//! The rule: a completion's time is when it was reaped, whenever it is handled.
+//! The rule: a completion's time is when it was reaped, regardless of when it is handled.
 
 use brunt_block::{Completion, Device, DeviceError};
 use brunt_core::Nanos;
@@ -16,8 +16,8 @@ use crate::content::Content;
 use crate::record::{Recorder, status_of};
 use crate::sequence::Sequence;
 
-/// Number of completions after which an almost idle device gets its first new requests; each further group has twice as
-/// many.
+/// Number of completions in the first group, after which an almost idle device gets new requests; each further group
+/// is twice as large.
 const FIRST_GROUP: usize = 4;
 
 impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C> {
@@ -36,8 +36,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             .roll(now, self.phase.end, &in_flight, || time.used(), recorder);
         self.reaped_at = now;
         let (count, left) = (self.done.len(), self.outstanding as usize - self.done.len());
-        // A sequence that watches interprets each submission as the beginning of a wait, so it gets only one per
-        // batch.
+        // A sequence that watches takes each submission as the start of a wait, so its requests are submitted only
+        // once per batch.
         let early = !S::WATCHES && count > FIRST_GROUP && left < count / 2 && time.starts_early();
         self.group = if early { FIRST_GROUP } else { count };
     }

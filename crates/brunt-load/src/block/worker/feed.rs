@@ -12,7 +12,7 @@ pub(super) struct Feed<S> {
     upcoming: Option<(Planned, Nanos)>,
     /// No request is due before this time unless another one completes.
     ask_at: Nanos,
-    /// No request is due before this one completes.
+    /// Index of a request that has to complete before another one is due.
     waits_for: Option<u64>,
     ended: bool,
     /// Whether the sequence is no longer asked for requests, because it has ended or its last request is still kept

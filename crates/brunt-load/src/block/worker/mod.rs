@@ -51,7 +51,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct Worker<S, C> {
     slots: Slots,
     batch: VecDeque<Request>,
-    /// Slots of the batch, if the sequence watches.
+    /// Slots of the batch's requests, kept only for a sequence that watches.
     submitting: Vec<u32>,
     /// Completions taken from the device at `reaped_at` and not handled yet.
     done: Vec<Completion>,
@@ -647,8 +647,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         // An interrupted run doesn't wait for complete figures.
         let may_wait = !self.phase.is_gone() && self.phase.stopped != Stopped::Interrupted;
         let others_go_on = self.feed.leaves(may_wait);
-        // If a worker has lost its device, workers with working devices continue, however long that worker waited for
-        // answers.
+        // A worker that has lost its device leaves the requests to workers whose devices work, even if its own time
+        // to wait for answers is over.
         let leaves_it = self.phase.is_gone() || now < self.phase.drain_until;
         if is_last || (others_go_on && leaves_it) {
             return;

@@ -30,9 +30,9 @@ pub(super) struct InFlight<'a> {
 /// Total time that the requests in flight have spent at the device, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ages {
-    /// For requests whose service times will be recorded: since they were sent.
+    /// Of requests whose service times will be recorded: the time since they were sent.
     recorded: u64,
-    /// For other requests: only in the open interval.
+    /// Of other requests: only the time within the open interval.
     others: u64,
 }
 
@@ -97,9 +97,9 @@ pub(super) struct Occupancy {
 }
 
 impl Occupancy {
-    /// Adds an attempt from `sent` until `now` that is not part of any service time. For a recorded request, its age at
-    /// the start of the interval is in `before`; for others, only the part since the interval's `start` counts.
-    /// Measuring ends at `end`.
+    /// Adds an attempt from `sent` until `now` that is not part of any service time. All of a recorded request's time
+    /// is added, because `before` contains its age at the start of the interval; for others, only the part since the
+    /// interval's `start` is added. Measuring ends at `end`.
     pub(super) fn attempt(
         &mut self,
         sent: Nanos,

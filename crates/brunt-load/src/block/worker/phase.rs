@@ -1,5 +1,4 @@
-//! Tracks the phase of a worker's run (ramp-up, measuring or draining) and the rest of its limits.
-//! Pure.
+//! Tracks the phase of a worker's run (ramp-up, measuring or draining) and what is left of its limits. Pure.
 //!
 //! The rule: measuring starts once, and issuing requests stops once.
 
@@ -41,7 +40,7 @@ pub(super) struct RunPhase {
 }
 
 impl RunPhase {
-    /// The state before the start. `share` returns this worker's share of requests or bytes.
+    /// Creates the state before the start. `share` returns this worker's share of requests or bytes.
     pub(super) fn new(workload: &Workload, share: impl Fn(u64) -> u64) -> RunPhase {
         let ramp = workload.ramp_up.unwrap_or_default();
         RunPhase {

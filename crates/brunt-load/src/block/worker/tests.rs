@@ -209,7 +209,7 @@ fn a_closed_loop_keeps_its_depth() {
         ..Workload::default()
     };
     let outcome = run(&workload, &mut device);
-    // The eight requests due exactly at the end still count as in time.
+    // The eight requests that complete exactly at the end still count as in time.
     assert_eq!(outcome.figures.completed_in_time(), 80_000);
     assert_eq!(outcome.requests_per_second, 80_000.0);
     assert_eq!(outcome.figures.service().max(), Some(Nanos(100_000)));
@@ -311,7 +311,7 @@ fn late_requests_are_skipped_and_counted() {
         planned.offset
     };
     let offsets: Vec<u64> = (0..1000).map(offset).collect();
-    // Sent at 0, 10 and 20 ms; at 10 ms, requests due since 5 ms are still in time.
+    // Requests are sent at 0, 10 and 20 ms; at 10 ms, number 5, due at 5 ms, is the oldest that is still in time.
     assert_eq!(
         device.seen[..3]
             .iter()
@@ -558,7 +558,8 @@ fn waiting_requests_are_counted_in_each_interval() {
         stop: for_time(Duration::from_secs(6)),
         ..Workload::default()
     };
-    // The waiting requests were sent one service time before the stall began.
+    // The waiting requests were sent one service time (1 ms) before the stall began at 2.5 s, so they are 501 ms old at
+    // the end of that second, and 1501 ms a second later.
     let counts = waiting(&closed, &mut stalled(4));
     let of_stall = [(4, 501.0, 501.0), (4, 1501.0, 1501.0)];
     assert_eq!(counts[2..4], of_stall, "{counts:?}");
@@ -570,7 +571,7 @@ fn waiting_requests_are_counted_in_each_interval() {
         arrival: open(100.0),
         ..closed.clone()
     };
-    // One request is due every 10 ms from 2.5 s on, counting both ends.
+    // From 2.5 s on, one request is due every 10 ms: 51 by the end of that second, counting both ends.
     let of_stall = [(51, 250.0, 500.0), (151, 750.0, 1500.0)];
     assert_eq!(waiting(&open, &mut stalled(4))[2..4], of_stall);
     // Without any answers, requests also wait at the end of the run.

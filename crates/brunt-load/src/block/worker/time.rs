@@ -21,8 +21,8 @@ pub trait Timeline {
     /// # Errors
     /// The ring failed.
     fn push(&mut self) -> io::Result<()>;
-    /// Whether a device should get some requests of a batch with [`Timeline::push`] before the others are prepared,
-    /// because it would be idle in the meantime.
+    /// Returns true if a device should get some requests of a batch with [`Timeline::push`] before the others are
+    /// prepared, because it would be idle in the meantime.
     fn starts_early(&self) -> bool {
         false
     }

@@ -15,7 +15,7 @@ impl Workload {
     /// Checks the workload without regard to a device.
     ///
     /// # Errors
-    /// The first invalid key.
+    /// The error names the first invalid key.
     pub fn check(&self) -> Result<(), WorkloadError> {
         self.check_replay()?;
         self.check_nfs()?;
@@ -206,7 +206,7 @@ impl Workload {
     /// Checks the workload against a device; returns the byte range that it uses there.
     ///
     /// # Errors
-    /// The first key that doesn't fit.
+    /// The error names the first key that doesn't fit the device.
     pub fn check_device(&self, info: &DeviceInfo) -> Result<(u64, u64), WorkloadError> {
         self.check()?;
         let block = u64::from(info.block_bytes);
@@ -222,7 +222,7 @@ impl Workload {
                 let max = Size(u64::from(info.transfer_bytes_max));
                 wrong(
                     "blocks",
-                    format!("{size} is over {max}, the longest request of {name}"),
+                    format!("{size} is over {max}, the longest request that {name} accepts"),
                 )?;
             }
         }

@@ -42,7 +42,7 @@ impl DepthSearch {
     /// Checks whether the search is valid for this workload.
     ///
     /// # Errors
-    /// The invalid key, and what would be correct.
+    /// The error names the invalid key, and what would be correct.
     pub fn check(&self, workload: &Workload) -> Result<(), WorkloadError> {
         let wrong = |key, what: String| Err(WorkloadError { key, what });
         if !(workload.queue_depth..=QUEUE_DEPTH_MAX).contains(&self.max) {

@@ -32,7 +32,7 @@ pub(crate) fn check_hosts(hosts: &[String], workers: u32) -> Result<(), Workload
 }
 
 impl Workload {
-    /// Returns the number of worker threads on all of its hosts together.
+    /// Returns the number of worker threads on all hosts of the workload together.
     pub fn workers_of_all(&self) -> u32 {
         self.workers
             .saturating_mul(u32::try_from(self.hosts.len()).unwrap_or(u32::MAX).max(1))
@@ -111,7 +111,7 @@ impl Workload {
     /// Checks a workload received from a controller for settings that only apply where the experiment runs.
     ///
     /// # Errors
-    /// The first such key.
+    /// The error names the first of these settings.
     pub(crate) fn check_remote(&self) -> Result<(), WorkloadError> {
         match self
             .verify

@@ -43,12 +43,12 @@ impl Steady {
     /// Checks whether the settings are valid with intervals of this length.
     ///
     /// # Errors
-    /// The invalid key, and what would be correct.
+    /// The error names the invalid key, and what would be correct.
     pub fn check(&self, interval: Duration) -> Result<(), WorkloadError> {
         if interval.is_zero() {
             wrong(
                 "interval",
-                "the steady-state test works with intervals; write the length of a round or a fraction of it",
+                "the steady-state test needs intervals; write the length of a round or a fraction of it",
             )?;
         }
         let is_multiple = |time: Span| time.0.as_nanos().is_multiple_of(interval.as_nanos());

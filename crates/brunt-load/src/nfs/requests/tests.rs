@@ -21,7 +21,7 @@ fn draw(requests: &mut NfsRequests, count: usize) -> Vec<Drawn> {
     (0..count).map(|_| requests.next_request()).collect()
 }
 
-/// The operation of a request, and its code if it has one.
+/// Returns the operation of a request, and its code if it has one.
 fn call(planned: &Planned) -> (NfsOp, Option<NfsCode>) {
     match planned.len {
         0 => {
@@ -61,7 +61,8 @@ fn weights_are_met() {
             f64::from(counts.get(&(op as u8)).copied().unwrap_or(0)) / count as f64,
             mix.weight(op) / 100.0,
         );
-        // Creations and removals balance each other within bounds.
+        // CREATE and REMOVE, and MKDIR and RMDIR, replace each other where names require it, so shares are only met
+        // approximately.
         assert!(
             (found - wanted).abs() < 0.002,
             "{}: {found} is not {wanted}",
@@ -70,8 +71,8 @@ fn weights_are_met() {
     }
 }
 
-/// A name is created once, and only an existing one is renamed or removed. Their number stays within its bounds for
-/// any weights.
+/// A name is created once, and only an existing one is renamed or removed. The number of names stays within its
+/// bounds for any weights.
 #[test]
 fn names_never_collide() {
     let mixes = [
@@ -192,7 +193,7 @@ fn waiting_for_a_name_counts_in_an_open_loop() {
     assert_eq!(sequence.next(ms(1), &mut place), Next::WaitFor(0));
     let mut ages = Histogram::new();
     sequence.overdue(ms(3), &mut ages);
-    // The request that waits for the name, and those due at 2 and 3 ms.
+    // Overdue at 3 ms: the request due at 1 ms, which waits for the name, and those due at 2 and 3 ms.
     assert_eq!(ages.count(), 3);
     sequence.completed(0, RequestStatus::Good, ms(4));
     assert_eq!(sequence.next(ms(4), &mut place), Next::Due(ms(1)));

@@ -95,12 +95,12 @@ fn a_trace_that_changes_after_the_survey_is_detected() {
     check(
         "",
         [(0, 0), (1, 512), (2, 0)],
-        "device 2 has a request where there was none",
+        "a request on device 2 where there was none",
     );
     check(
         "map = \"pack\"",
         [(0, 0), (0, 1 << 30), (1, 0)],
-        "device 0 has a request where there was none",
+        "a request on device 0 where there was none",
     );
 }
 

@@ -22,9 +22,8 @@ const WAIT_PAUSE: Duration = Duration::from_millis(250);
 
 /// Compare the clocks of other hosts with this machine's: offset, drift and their uncertainty
 ///
-/// Reads the clocks of each host many times through an agent. The true offset lies between the two bounds whatever
-/// the network does, even if its delays differ between the two directions; it is known to within half the shortest
-/// round trip.
+/// Reads the clocks of each host many times through an agent. The true offset always lies between the two bounds,
+/// even if network delays differ between the two directions; it is known to within half the shortest round trip.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  # two hosts for ten seconds\n  brunt agent clock ssh:node7 ssh:root@node8 --for \

@@ -23,7 +23,7 @@ use crate::bridge_capture;
 use crate::cli::{Done, Failure, Output};
 use crate::devices::BACKENDS;
 
-/// The shortest lease; a controller sends a request every second.
+/// Shortest lease: twice the interval at which a controller sends requests.
 const LEASE_MIN: Duration = Duration::from_secs(2);
 /// Longest lease.
 const LEASE_MAX: Duration = Duration::from_secs(3600);

@@ -1,7 +1,7 @@
 //! `brunt bridge IN OUT`: places this machine in the network path between a client and its storage, for setups in
 //! which Brunt can run on neither.
 //!
-//! The rule: whatever ends the bridge, one report shows the forwarded traffic, the frames not forwarded and why, and
+//! The rule: however the bridge ends, one report shows the forwarded traffic, the frames not forwarded and why, and
 //! the delay that bridging added.
 
 mod set;
@@ -31,9 +31,9 @@ const STRETCH: Duration = Duration::from_secs(1);
 /// Forward traffic between two network interfaces, and impair it
 ///
 /// Places this machine inline between a client and storage, neither of which runs Brunt: every Ethernet frame
-/// received at IN is sent out at OUT and vice versa, whatever it contains. Without settings, frames pass untouched;
-/// with settings, packets are delayed, lost, reordered, corrupted or rate-limited as on a lab's links. Ctrl-C,
-/// SIGTERM or SIGHUP ends the bridge with a report. Needs root, or CAP_NET_RAW and CAP_NET_ADMIN.
+/// received at IN is sent out at OUT and vice versa, regardless of its content. Without settings, frames pass
+/// untouched; with settings, packets are delayed, lost, reordered, corrupted or rate-limited as on a lab's links.
+/// Ctrl-C, SIGTERM or SIGHUP ends the bridge with a report. Needs root, or CAP_NET_RAW and CAP_NET_ADMIN.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Bridge {
@@ -368,7 +368,7 @@ impl BridgeReport {
         lines.extend(self.ways().iter().flat_map(Way::lines));
         if self.changes.older > 0 {
             lines.push(format!(
-                "changed: {} earlier times, not listed",
+                "changed: {} earlier changes are not listed",
                 self.changes.older
             ));
         }

@@ -1,4 +1,5 @@
-//! `brunt bridge set`: changes a running bridge while packets are in flight. Also contains the bridge's side of that.
+//! `brunt bridge set`: changes a running bridge while packets are in flight. Also contains the bridge's code for
+//! answering such requests.
 //!
 //! The rule: a bridge forwards whether or not it can be reached.
 

@@ -37,7 +37,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub struct Found {
     /// Capture time, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// Start of the window in which it appeared; `None` without windows.
+    /// Start of the window in which the finding appeared; `None` without windows.
     pub window_ns: Option<u64>,
     /// The finding.
     pub finding: Finding,
@@ -67,7 +67,7 @@ impl Found {
 pub struct FoundSoFar {
     /// The latest findings, oldest first.
     pub latest: VecDeque<Found>,
-    /// For each kind: how often it was announced, and when it was last announced, in nanoseconds since 1970.
+    /// For each kind: the number of announcements, and the time of the last one, in nanoseconds since 1970.
     pub kinds: BTreeMap<String, (u64, u64)>,
     /// Counts of hook runs; `None` without a hook.
     pub hook: Option<HookCounts>,
@@ -203,7 +203,7 @@ impl FindingBoard {
     }
 }
 
-/// Runs a command for each finding, one after the other, on a separate thread.
+/// Runs a command for each finding, one at a time, on a separate thread.
 struct Hook {
     to: Mutex<Option<SyncSender<String>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -289,7 +289,7 @@ fn run_hooks(command: &str, from: &Receiver<String>, shared: &HookShared) {
 
 /// Runs the command once; `false` if it fails or takes too long.
 fn run_hook(command: &str, text: String, shared: &HookShared) -> bool {
-    // In a separate process group, which is killed as a whole; Ctrl-C ends only the capture.
+    // Run the command in a separate process group, which is killed as a whole, so that Ctrl-C ends only the capture.
     let child = Command::new("sh")
         .process_group(0)
         .args(["-c", command])

@@ -28,7 +28,7 @@ fn ledger(page: &mut MetricsPage, picture: &Picture) {
             let (Some(value), words) = (value.as_u64(), name.replace('_', " ")) else {
                 continue;
             };
-            // These fields are about the trace, and in a unit that Prometheus doesn't use.
+            // Leave out a field about the trace, whose unit Prometheus doesn't use.
             if name == "restart_gap_ns" {
                 continue;
             }

@@ -170,7 +170,7 @@ impl super::Subcommand for Capture {
         ),
         (
             "brunt capture -i eth1 --window 1h --reports DIR",
-            "capture for weeks, with a report on each hour",
+            "capture for weeks, with a report for each hour",
         ),
         (
             "brunt capture -i eth1 --on-finding 'logger -t brunt' --serve 127.0.0.1:8080",
@@ -197,7 +197,7 @@ impl Capture {
     /// The options for the capture rings.
     ///
     /// # Errors
-    /// Checks that no incompatible options are combined.
+    /// Incompatible options are combined.
     fn live_options(&self) -> Result<LiveOptions, Failure> {
         if self.ports.len() > brunt_capture::live::PORTS_MAX {
             return Err(Failure::usage(format!(

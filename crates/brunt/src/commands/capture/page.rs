@@ -96,7 +96,7 @@ impl LiveState {
         brunt_report::html::render(&live(&self.report(), &source, &page))
     }
 
-    /// The same data as JSON.
+    /// The page's data as JSON.
     pub fn json(&self) -> String {
         let Ok(Value::Object(mut state)) = serde_json::to_value(self.report()) else {
             return "{}".into();

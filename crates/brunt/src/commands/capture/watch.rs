@@ -23,7 +23,7 @@ use crate::metrics::{MetricsServer, serve};
 
 /// Interval between polls of the parsers.
 const EVERY: Duration = Duration::from_secs(1);
-/// Every how many polls to ask for findings, too: that takes a parser a few milliseconds.
+/// Number of polls between requests for findings, which take a parser a few milliseconds.
 const FINDINGS_EVERY: u64 = 5;
 
 /// Where to show a capture, besides the terminal.
@@ -119,7 +119,7 @@ impl Watch {
         })
     }
 
-    /// Also stores the capture's health in its trace, if it has one.
+    /// Also stores the capture's health in the trace, if one is written.
     pub fn tell_trace(&self, status: Option<&TraceStatus>) {
         if let (Some(news), Some(status)) = (&self.news, status) {
             let _ = news.send(News::Trace(status.clone()));

@@ -1,6 +1,6 @@
 //! Reports on a capture's windows: when a window ends, its report is written as JSON, as a page and as rows of
-//! tables, on the thread that collects windows. The rule: a window that could not be written is counted and makes the
-//! command fail at its end, but ends neither the capture nor the capture's report.
+//! tables, on the thread that collects windows. The rule: a failure to write a window's report is counted and makes
+//! the command fail at its end, but stops neither the capture nor the capture's report.
 
 use std::fs::File;
 use std::io::Write;

@@ -38,7 +38,7 @@ pub const CHECKS: &[Check] = &[
 
 /// Reading the clock takes longer than this only if it isn't read in user space.
 const CLOCK_NS_MAX: f64 = 200.0;
-/// Thresholds for the share of processor time used by other virtual machines.
+/// Thresholds for the share of processor time that other virtual machines use.
 const STOLEN_NOTE: f64 = 0.005;
 const STOLEN_BAD: f64 = 0.05;
 /// With wake-up latencies above this, an open loop sends late.
@@ -48,7 +48,7 @@ const WAKEUP_BAD_US: f64 = 20_000.0;
 const WORK_NOTE: f64 = 0.10;
 /// Memory locked for the registered buffers of eight workers, 8 MiB each.
 const LOCKED_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
-/// Open files and connections that a large experiment needs.
+/// Number of open files and connections that a large experiment needs.
 const OPEN_FILES: f64 = 4096.0;
 
 fn clock(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
@@ -233,7 +233,7 @@ fn threads_of_a_core(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     Some(match active {
         false => Diagnosis::new("hyper-threading", Good, "off"),
         true => Diagnosis::new("hyper-threading", Note, "on")
-            .costs("two workers on one core reach about 60 % of their speed each")
+            .costs("two workers on one core each reach about 60 % of their usual speed")
             .advise("keep workers and target on separate cores (cores = … in the experiment), or echo off | sudo tee \
                      /sys/devices/system/cpu/smt/control"),
     })
@@ -327,7 +327,7 @@ fn open_files(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     let limit = machine.limit("Max open files")?;
     Some(match limit < OPEN_FILES {
         true => Diagnosis::new("open files", Note, format!("{limit:.0}"))
-            .costs("a target refuses further connections; a workload cannot open more files")
+            .costs("beyond that, targets refuse connections and workloads cannot open files")
             .advise("ulimit -n 65536"),
         false => Diagnosis::new("open files", Good, amount(limit, 1.0, "")),
     })

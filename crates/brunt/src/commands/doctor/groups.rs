@@ -5,7 +5,7 @@ use brunt_probe::limits::CgroupLimits;
 
 /// Below this much free memory, print a note: buffers, page cache and results need about as much.
 const MEMORY_LEFT_NOTE: u64 = 1 << 30;
-/// Advice for control groups; a group that was throttled once will be throttled again.
+/// Advice for the limits of a control group.
 pub const ADVICE: &str = "raise the limits (cpu.max, memory.max and pids.max; in version 1 cpu.cfs_quota_us, \
      memory.limit_in_bytes), or run it outside of that control group";
 /// Below this many remaining threads, print a note.

@@ -33,7 +33,7 @@ pub struct Doctor {
     try_namespaces: bool,
 }
 
-/// How fit a machine is in one respect.
+/// A check's verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fitness {
     /// Suitable for measurements.

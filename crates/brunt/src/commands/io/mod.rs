@@ -74,7 +74,7 @@ enum Action {
     },
     /// Print a device's size, block sizes, cache and other properties.
     #[command(
-        alias = "capacity", // its former name
+        alias = "capacity", // former name of `info`
         after_help = "Examples:\n  # show the properties of a LUN\n  brunt io info iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0"
     )]
     Info {
@@ -206,7 +206,7 @@ impl Pattern {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Checksum {
-    /// The same value as `sha256sum` prints for these bytes.
+    /// The value that `sha256sum` prints for these bytes.
     Sha256,
     None,
 }

@@ -308,7 +308,7 @@ fn verdict(run: &Run<'_>, moved: &Moved) -> Done {
 mod tests {
     use super::*;
 
-    /// There is a line of advice for each limit.
+    /// Each limit has a line of advice.
     #[test]
     fn every_limit_has_advice() {
         let all = [

@@ -168,7 +168,7 @@ impl From<TransferError> for Failure {
     }
 }
 
-/// Opens a file to write from; `-` is standard input.
+/// Opens the file whose content is written to the device; `-` is standard input.
 fn open_input(path: &str) -> Result<Box<dyn Read + Send>, Failure> {
     let input = match path {
         "-" => InputFile::stdin(),
@@ -178,7 +178,7 @@ fn open_input(path: &str) -> Result<Box<dyn Read + Send>, Failure> {
     Ok(Box::new(input))
 }
 
-/// Opens a file to read into; `-` is standard output.
+/// Opens the file that receives the data read from the device; `-` is standard output.
 fn open_output(path: &str) -> Result<Box<dyn Write>, Failure> {
     let output = match path {
         "-" => OutputFile::stdout(),

@@ -88,7 +88,7 @@ impl Plan {
             .first()
             .map(|point| point.links.clone())
             .unwrap_or_default();
-        // Links between other machines are not changed.
+        // Links outside the lab are left unchanged.
         let links = links.into_iter();
         for (name, mut settings) in links.filter(|(name, _)| lab.between(name).is_some()) {
             settings.iter_mut().for_each(|way| way.delay = Span(delay));
@@ -105,7 +105,7 @@ pub struct Built {
     pub lab: BuiltLab,
     pub roles: Vec<Arc<dyn Role>>,
     pub variables: Variables,
-    /// Dropped together with the lab, which stops the services.
+    /// The services, which stop when this is dropped together with the lab.
     _services: Option<Services>,
 }
 

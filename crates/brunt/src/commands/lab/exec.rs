@@ -88,8 +88,9 @@ pub fn run(args: ExecArgs, output: &Output) -> Done {
     end_as(&name, status)
 }
 
-/// Whether this process was in the terminal's foreground. A shell inside the host's namespaces takes the foreground
-/// and can't give it back, because the previous owner is not visible from there.
+/// Whether this process was in the terminal's foreground, to restore that after the command. A shell inside the
+/// host's namespaces takes the foreground and can't give it back, because the previous owner is not visible from
+/// there.
 struct Terminal {
     is_ours: bool,
 }

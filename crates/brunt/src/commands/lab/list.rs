@@ -9,7 +9,7 @@ use super::super::registry::{Registry, State};
 use super::server::{Answer, Description, Request};
 use crate::cli::{Done, Output};
 
-/// A lab that takes longer to answer is being built or stopped.
+/// A lab that takes longer to answer is starting or stopping.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// List running labs
@@ -51,7 +51,7 @@ fn print(state: &State, description: Option<&Description>, output: &Output) {
     let file = file.unwrap_or_default();
     output.line(format_args!("{name}: up for {age}, process {pid}{file}"));
     let Some(description) = description else {
-        output.line("  does not answer: it is being set up, or is stopped");
+        output.line("  does not answer: it is starting or stopping");
         return;
     };
     let hosts: Vec<String> = description

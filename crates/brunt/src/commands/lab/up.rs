@@ -111,7 +111,7 @@ fn start(
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
-        .map_err(|error| failed("cannot start this program again", error))?;
+        .map_err(|error| failed("cannot start a second process of this program", error))?;
     let since = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();

@@ -70,7 +70,7 @@ pub fn run(args: &PullArgs, output: &Output) -> Done {
     }
     if counts.objects_left_out > 0 {
         told += &format!(
-            "; {} skipped that are not parts",
+            "; skipped {} that are not parts",
             counted(counts.objects_left_out as usize, "object")
         );
     }

@@ -64,7 +64,7 @@ pub fn run(
         String::new()
     };
     output.line(format_args!(
-        "{}: version {version}: {}; {} of it already there{more}",
+        "{}: version {version}: {}; {} of its parts already there{more}",
         mover.address(),
         describe(&counts).replacen("moved", "copied", 1),
         plan.known

@@ -12,8 +12,8 @@ use crate::cli::{Done, Failure, Output};
 
 /// Make a large lake from copies of a small trace, to measure the cost of queries
 ///
-/// Each copy is later than the one before it and has its own requests; servers, clients, files and names are those of
-/// the trace. docs/scale.md has such measurements.
+/// Each copy is later than the previous one, and its requests have new ids; servers, clients, files and names are
+/// those of the trace. docs/scale.md has such measurements.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  # a large lake for measurements\n  brunt lake repeat DIR --rows 2000000000 --out LAKE"

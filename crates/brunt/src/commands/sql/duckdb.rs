@@ -15,7 +15,7 @@ use super::python;
 
 /// Statements that run before the query and create a view for each table.
 fn preparation(lake: &Lake) -> Vec<String> {
-    // Otherwise, queries that take several seconds would show a progress bar among the rows.
+    // Without this, DuckDB shows a progress bar among the rows of queries that take several seconds.
     let quiet = "SET enable_progress_bar = false".to_string();
     iter::once(quiet)
         .chain(lake.tables.iter().map(view))
@@ -63,7 +63,7 @@ fn rows_of(table: &LakeTable, group: &IntactParts) -> String {
     // The folders of a lake are named like partition columns, but their values must not become columns.
     let options = match group.not_in_all.is_empty() {
         true => "hive_partitioning = false",
-        // With this option, DuckDB reads the footer of every part.
+        // `union_by_name` makes DuckDB read the footer of every part, so it is used only if columns differ.
         false => "hive_partitioning = false, union_by_name = true",
     };
     format!("SELECT {columns} FROM read_parquet([{parts}], {options})")
@@ -81,7 +81,7 @@ pub struct DuckdbScript {
 
 /// What the last statement of a script does.
 pub enum LastStatement {
-    /// A statement whose single value is the statement that writes the file.
+    /// A statement that returns, as its single value, the statement that writes the file.
     CopyStatement(String),
     /// A statement that returns the plan.
     Plan(String),
@@ -135,7 +135,7 @@ fn copy_statement(rows: &Path, wide: WideIntegers) -> String {
         WideIntegers::Texts => "VARCHAR",
     };
     let file = quoted(&rows.to_string_lossy());
-    // This statement is itself part of an SQL string.
+    // Quoted as a whole, because the SELECT below returns this part of the statement as a string.
     let to = quoted(&format!(
         " FROM brunt_answer) TO {file} (FORMAT parquet, COMPRESSION zstd)"
     ));
@@ -236,7 +236,7 @@ fn ask_program(
 ) -> Result<Option<Answer>, EngineError> {
     let mut text = String::from("SELECT version() AS version;\n");
     if let Some(secret) = &script.secret {
-        // These statements also print output.
+        // These statements also print output, which isn't part of the answer.
         text += &format!(".output /dev/null\nINSTALL httpfs; LOAD httpfs;\n{secret};\n.output\n");
     }
     for statement in &script.preparation {

@@ -104,7 +104,7 @@ def rows_of(session, group, view, unsupported):
         if absent:
             time, nanos = absent, "CAST(NULL AS BIGINT)"
         elif group["has_twins"]:
-            # Used as stored, because an engine can skip parts by a stored column, but not by a computed one.
+            # Use the stored column, because an engine can skip parts by a stored column, but not by a computed one.
             nanos = f"`{column}_ns`"
             time = f"timestamp_micros({nanos} DIV 1000) AS `{column}`"
         else:
@@ -161,7 +161,7 @@ def ask_spark(request):
         try:
             table = session.sql(request["statement"]).toArrow()
         except SystemExit:
-            # The server would otherwise continue.
+            # Without this, the server would continue the query.
             session.interruptAll()
             raise
         pyarrow.parquet.write_table(with_names_once(table), request["rows"], compression="zstd")

@@ -87,7 +87,7 @@ pub enum EngineError {
         source: serde_json::Error,
     },
     /// The file written by the engine can't be read.
-    #[error("cannot read the answer of {engine}: {source}")]
+    #[error("cannot read {engine}'s answer: {source}")]
     Unreadable {
         /// The engine.
         engine: SqlEngine,
@@ -206,7 +206,7 @@ impl Answer {
     }
 }
 
-/// What a query needs, whatever the engine.
+/// What a query needs, independent of the engine.
 pub struct EngineCall<'a> {
     /// The file to which the answer is written.
     pub rows: PathBuf,
@@ -224,7 +224,7 @@ pub struct Ended {
     pub printed: Vec<u8>,
     /// The standard error, without surrounding white space.
     pub message: String,
-    /// Bytes read from files and elsewhere; `None` if the system doesn't report them.
+    /// Bytes that the process read, from files and other sources; `None` if the system doesn't report them.
     pub bytes_read: Option<u64>,
 }
 

@@ -1,5 +1,6 @@
-//! `brunt sql`: queries the tables of a trace or of results with an external engine: DuckDB on this machine, Spark or
-//! Sail on many. Brunt finds the parts, checks that their format version is its own, and prints the answer.
+//! `brunt sql`: queries the tables of a trace or of results with an external engine: DuckDB on this machine, or Spark
+//! or Sail, which may use many machines. Brunt finds the parts, checks that it supports their format version, and
+//! prints the answer.
 //! ```text
 //!   lake ──parts──► statements ──► duckdb program, or Python with an engine ──Parquet──► table, JSON or CSV
 //! ```
@@ -352,7 +353,7 @@ fn explain(lake: &Lake, answer: &Answer, output: &Output) {
     ));
     match read.bytes {
         Some(read) => output.line(format_args!(
-            "bytes       {bytes} stored, {read} read, each time they are read"
+            "bytes       {bytes} stored, {read} read, counting repeated reads"
         )),
         None => output.line(format_args!(
             "bytes       {bytes} stored; the system does not report how many were read"

@@ -24,7 +24,7 @@ pub fn ask_duckdb(script: &DuckdbScript, call: &EngineCall<'_>) -> Result<Answer
     let request = json!({ "secret": script.secret, "preparation": script.preparation, "copy": copy, "plan": plan });
     ask(
         SqlEngine::Duckdb,
-        "there is no program `duckdb` on the PATH, and",
+        "`duckdb` is not on the PATH, and",
         &request,
         call,
     )
@@ -84,7 +84,7 @@ fn ask(
     else {
         return Err(EngineError::Missing {
             engine,
-            tried: format!("{tried} there is no program {name}"),
+            tried: format!("{tried} {name} was not found"),
         });
     };
     let message = ended.message;

@@ -68,7 +68,7 @@ pub fn open(
             .iter()
             .map(|(path, _)| url(path))
             .partition(|url| PartFile::parse(url).is_some());
-        // Their footers are not read here; the engine reports missing columns.
+        // The parts' footers are not read here; the engine reports missing columns.
         let group = |files, has_twins| IntactParts {
             files,
             has_twins,

@@ -27,8 +27,8 @@ pub struct LunWords {
     sanitize_bytes_per_second: Option<u64>,
 }
 
-pub const LUN_HELP: &str = "options of a LUN are thin, thick, ro, removable, wb, wt, faults, block=512, block=4096, \
-    serial=TEXT, aptpl=FILE, sanitize=SIZE";
+pub const LUN_HELP: &str = "LUN options are thin, thick, ro, removable, wb, wt, faults, block=512, \
+ block=4096, serial=TEXT, aptpl=FILE, sanitize=SIZE";
 
 /// Removes options from the end as long as they are valid options, so that a path may contain commas.
 pub fn parse(text: &str) -> Result<LunWords, Failure> {
@@ -167,7 +167,8 @@ pub fn open(
     LogicalUnit::new(backend, options).map_err(|error| Failure::usage(format!("{text}: {error}")))
 }
 
-/// Identifies the LUN's data, also to initiators with sessions to several targets of the same name.
+/// The UUID of the LUN's data: unlike serial numbers, it distinguishes LUNs of different targets that have the same
+/// name.
 fn uuid_of(backend: &dyn Backend) -> [u8; 16] {
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
     unit_uuid(&backend.storage(), boot_id.as_deref().map(str::trim))

@@ -268,7 +268,7 @@ impl super::Subcommand for Target {
 }
 
 /// Raises the limit on open files as far as an unprivileged process may: each connection needs one, and the usual
-/// soft limit of 1024 is meant for programs that use select(2). If it fails, the target serves fewer connections.
+/// soft limit of 1024 is meant for programs that use select(2). If that fails, the target serves fewer connections.
 fn raise_open_files() {
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current = limit.maximum;

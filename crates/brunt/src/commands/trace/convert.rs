@@ -227,7 +227,7 @@ fn print(converted: &Converted, output: &Output) {
     if converted.details_dropped > 0 {
         let dropped = count(converted.details_dropped);
         output.line(format_args!(
-            "without FUA  or extents: {dropped} commands, whose requests arrived too late"
+            "dropped      details of {dropped} commands (FUA, extents of UNMAP): their requests arrived too late"
         ));
     }
     output.line(format_args!(

@@ -94,7 +94,7 @@ fn print(info: &TraceInfo, output: &Output) {
     }
     if info.ledger.details_dropped > 0 {
         output.line(format_args!(
-            "dropped      details of {} (FUA, what UNMAP frees): their requests arrived too late",
+            "dropped      details of {} (FUA, extents of UNMAP): their requests arrived too late",
             counted(info.ledger.details_dropped as usize, "command")
         ));
     }
@@ -102,7 +102,7 @@ fn print(info: &TraceInfo, output: &Output) {
         let backwards = match info.ledger.backwards {
             1 => "1 time is earlier than the one before it".to_string(),
             backwards => format!(
-                "{} times are earlier than the one before them",
+                "{} times are each earlier than the one before",
                 count(backwards)
             ),
         };
@@ -115,10 +115,10 @@ fn print(info: &TraceInfo, output: &Output) {
     }
     if info.ledger.repeated > 0 {
         output.line(match info.ledger.repeated {
-            1 => "repeated     1 write was one block, written repeatedly".to_string(),
+            1 => "repeated     1 write repeats a single block".to_string(),
             repeated => {
                 format!(
-                    "repeated     {} writes were one block each, written repeatedly",
+                    "repeated     {} writes repeat a single block each",
                     count(repeated)
                 )
             }

@@ -72,7 +72,7 @@ pub fn work_on_linux(server: &Server, folder: &TempDir, guest: &mut KernelGuest)
         write.arg(url(version, &format!("open/linux/a/{name}"), ""));
         succeed(&mut write, 60);
     }
-    // To Brunt's client, the folder is an export; in the guest's mount, it has a name.
+    // Brunt's client mounts this folder itself, while the guest reaches it by name from its mount.
     let made = url("3", "open/linux/made", "&create=yes&size=64k");
     succeed(brunt().args(["io", "write", &made]), 60);
     guest.run("release", []);

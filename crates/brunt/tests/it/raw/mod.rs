@@ -69,7 +69,7 @@ pub struct Raw {
     pub task_tag: u32,
     /// The target's latest ExpCmdSN and MaxCmdSN.
     pub window: (u32, u32),
-    /// The value that the target declared in login (8192 before that).
+    /// The target's MaxRecvDataSegmentLength, as declared in login (8192 before that).
     pub max_recv_data_segment_length: usize,
 }
 

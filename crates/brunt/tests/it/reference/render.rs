@@ -346,7 +346,8 @@ impl<'r, 'a> Writer<'r, 'a> {
         self.units();
     }
 
-    /// Assigns a section to each type: where the shortest path to it leads, or the first of several.
+    /// Assigns each type the section to which the shortest path to the type leads; of several shortest paths, the
+    /// first.
     fn places(&mut self) {
         let mut open = VecDeque::from([(ROOT, String::new())]);
         while let Some((name, path)) = open.pop_front() {

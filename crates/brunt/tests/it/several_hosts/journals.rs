@@ -87,8 +87,8 @@ fn hosts_keep_their_journals_together() {
     );
 }
 
-/// The journals of an agent that dies are lost with it. The results, the folder and `brunt verify` report this; the
-/// journals of the other hosts are complete.
+/// The journals of an agent that dies are lost with it. The results, the folder and `brunt verify` report the loss;
+/// the journals of the other hosts are complete.
 #[test]
 fn a_lost_host_has_no_journal() {
     let folder = TempDir::new().unwrap();

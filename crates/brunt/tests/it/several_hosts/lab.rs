@@ -209,7 +209,7 @@ fn the_example_of_four_sites_runs() {
     let rate = |at: usize| hosts[at]["requests_per_second"].as_f64().unwrap();
     assert_eq!(hosts.len(), 4, "{hosts:#?}");
     for host in 1..4 {
-        // Eight outstanding requests, each in transit for at least 20 ms.
+        // Eight outstanding requests, each in transit for at least 20 ms, are at most 400 a second.
         assert!(0.0 < rate(host) && rate(host) <= 420.0, "{hosts:#?}");
     }
 }
@@ -259,7 +259,7 @@ links = ["wan"]
     assert!(page.contains("LatencyImpactRatio") && page.contains("Throughput of each client"));
     let summary = summary(&results);
     let points = summary["points"].as_array().unwrap();
-    // Three alone and two together, without the delay and with it.
+    // Three clients alone and one pair, each without the delay and with it.
     assert_eq!(points.len(), 8);
     // A client's mean over rounds, at the point with this combination of clients and delay.
     let mean = |company: &str, delayed: bool, client: &str| {
@@ -317,7 +317,8 @@ links = ["wan"]
             .sum::<f64>()
     };
     near(index("latency", 1, true), alone(true) / alone(false));
-    // Two concurrently, four requests of 4 KiB each, in transit for at least 40 ms.
+    // Of two concurrent clients, each has four outstanding requests of 4 KiB, which are in transit for at least 40
+    // ms.
     assert!(mean("one+two", true, "one") <= 4.0 * 4096.0 / 0.04 * 1.01);
     // Each kind of operation has a separate ratio.
     for op in ["read", "write"] {
@@ -326,7 +327,7 @@ links = ["wan"]
             "{impacts:#?}"
         );
     }
-    // 8 points with their clients, for all kinds together and for each of two kinds.
+    // Clients of the eight points, each for all kinds of operations together and for two single kinds.
     assert_eq!(
         summary["indexes"]["clients"].as_array().unwrap().len(),
         2 * (3 + 2) * 3

@@ -149,7 +149,7 @@ fn hosts_replay_on_several_targets() {
     assert_eq!(targets, ["data", "log"]);
 }
 
-/// A single host replays like this machine, whatever determines when requests are due.
+/// A single host replays like this machine, in every timing mode.
 #[test]
 fn one_host_replays_as_this_machine_does() {
     let folder = TempDir::new().unwrap();

@@ -123,7 +123,8 @@ fn links_carry_what_the_load_moves() {
     assert_eq!(rows, 16);
 }
 
-/// Other traffic on the links doesn't count as the load's, either if it wasn't measured, or before and after faults.
+/// Without an idle phase, no idle traffic is subtracted; with a fault, bytes before, during and after it are counted
+/// separately.
 #[test]
 fn phases_of_a_run_count_only_their_own_bytes() {
     let folder = TempDir::new().unwrap();
@@ -165,7 +166,7 @@ fn phases_of_a_run_count_only_their_own_bytes() {
             };
             links.as_object().unwrap().values().map(of).sum()
         };
-        // The parts add up to the whole, except where the last interval ends.
+        // The phases add up to the whole run, except for bytes after the last interval.
         let parts: u64 = run["phases"]
             .as_array()
             .unwrap()

@@ -1,5 +1,5 @@
-//! The answers to statements: every value is exactly the engine's, in every format, with little memory, until the
-//! user interrupts. Also the ways to pass a statement.
+//! The answers to statements: every value is exactly the engine's, in every format; memory use stays low; and an
+//! interrupt ends the query. Also the ways to pass a statement.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -249,8 +249,8 @@ fn engine_of(brunt: u32) -> Option<u32> {
     })
 }
 
-/// A query that would run practically forever ends with the program: at once on Ctrl-C, SIGTERM or a closing terminal,
-/// and also if the program is killed. Its command line in process lists is short.
+/// A query that would run practically forever ends with the program: at once on Ctrl-C, SIGTERM or a closing
+/// terminal, and also if the program is killed. The engine's command line in process lists is short.
 #[test]
 fn an_interrupt_ends_the_engine() {
     let Some(engine) = engine() else { return };

@@ -330,7 +330,7 @@ fn check_sizes(rows: &[Value], report: &Value) {
     }
 }
 
-/// Each quantile is that of the operations, within its allowed error.
+/// Each quantile equals that of the operations, within the allowed error.
 fn check_latency_over_time(rows: &[Value], operations: &Operations) {
     let mut latencies: BTreeMap<(u64, String), Vec<u64>> = BTreeMap::new();
     for row in operations
@@ -632,7 +632,7 @@ fn check_errors(rows: &[Value], report: &Value) {
             "{expected}"
         );
     }
-    // Entries with the same number of errors are in a different order.
+    // Entries with the same number of errors may be in a different order, so compare sorted rows.
     let sorted = |rows: &[Value]| {
         let mut rows = rows.to_vec();
         let key =

@@ -59,7 +59,7 @@ fn all_commands_have_one_profile_for_sizing() {
             let allowed = match name.as_str() {
                 // Some versions of DuckDB read times in microseconds.
                 "mean_per_s" => 2e-3,
-                // The program under test estimates it.
+                // Brunt only estimates the working set.
                 "random_read_working_set_bytes" => {
                     let error = profile["working_set_error_percent"].as_f64();
                     4.0 * error.expect("an error") / 100.0

@@ -45,7 +45,7 @@ pub struct Process {
     pub words: String,
 }
 
-/// One of the hosts.
+/// A running host.
 pub struct LabHost {
     pub name: String,
     pub way: Way,
@@ -454,7 +454,7 @@ pub fn signal(pid: i32, signal: rustix::process::Signal) {
     }
 }
 
-/// Waits for something that soon happens on any machine; returns how long it took.
+/// Waits for something that happens soon on any machine; returns how long it took.
 pub fn until(what: &str, mut done: impl FnMut() -> bool) -> Duration {
     let begin = Instant::now();
     while !done() {

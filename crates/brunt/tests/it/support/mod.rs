@@ -81,13 +81,13 @@ pub fn rounds(default: usize, ci: usize) -> usize {
 }
 
 /// Held by tests that compare times or rates: none of them runs at the same time as another, or as a test that holds
-/// [`busy`]. Each caller states its reason.
+/// [`busy`]. Each caller states the reason in a comment.
 pub fn alone() -> Share {
     Share::take(BUSY_MAX)
 }
 
 /// Held by tests that keep a core busy for long, but don't compare times or rates: at most as many run at a time as a
-/// small machine has cores. Each caller states its reason.
+/// small machine has cores. Each caller states the reason in a comment.
 pub fn busy() -> Share {
     Share::take(1)
 }
@@ -177,8 +177,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Starts `brunt target` with `args` and waits until it listens. Without a `--portal`, it gets one on a free
-    /// port.
+    /// Starts `brunt target` with `args` and waits until it listens. Without a `--portal`, the target gets one on a
+    /// free port.
     pub fn start<S: AsRef<OsStr>>(args: &[S]) -> Target {
         Target::start_by(brunt(), args)
     }

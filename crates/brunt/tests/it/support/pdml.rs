@@ -72,7 +72,7 @@ fn tshark(path: &Path, file: CaptureFile, arguments: &[&str], mut each: impl FnM
     let mut child = Command::new("tshark")
         .arg("-r")
         .arg(path)
-        // Decode as iSCSI whatever the other port is; without the limit, tshark would mistake longer PDUs for
+        // Decode as iSCSI regardless of the other port; without the limit, tshark would mistake longer PDUs for
         // something else.
         .args(["-d", "tcp.port==3260,iscsi"])
         .args([

@@ -12,7 +12,7 @@ fn writes(stop: StopCondition) -> Workload {
     }
 }
 
-/// A device on which four writes complete each millisecond, and a flush takes this long.
+/// Returns a device on which four writes complete each millisecond, and a flush takes this long.
 fn flushes_in(flush: Duration) -> Simulated {
     Simulated {
         flush,
