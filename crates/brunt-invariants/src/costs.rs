@@ -1,5 +1,5 @@
 //! What a new plug-in costs: the table in `docs/extending.md` says how many lines in existing files each kind needs.
-//! The plug-ins that only tests use show whether these figures are true.
+//! The test-only plug-ins show whether these figures are right.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ pub struct PlugInSample {
     pub kind: &'static str,
     /// The only file of the plug-in.
     pub file: &'static str,
-    /// The folder whose other files may mention it.
+    /// The folder in which other files may mention the plug-in.
     pub folder: &'static str,
-    /// The type by which those files mention it, in addition to its module.
+    /// The plug-in's type; other files mention the plug-in by this type or by its module.
     pub name: &'static str,
 }
 
@@ -27,7 +27,7 @@ pub fn differences(
     for sample in samples {
         let Some(stated) = lines_of(page, sample.kind) else {
             found.push(format!(
-                "{}: not in the table, or without a number of lines",
+                "{}: the table lacks it, or states no number of lines",
                 sample.kind
             ));
             continue;
@@ -39,7 +39,7 @@ pub fn differences(
         if places.len() != stated {
             let all = places.join(", ");
             found.push(format!(
-                "{}: {stated} lines in the table, but: {all}",
+                "{}: the table states {stated} lines, but these mention it: {all}",
                 sample.kind
             ));
         }
@@ -47,7 +47,7 @@ pub fn differences(
     found
 }
 
-/// The number of lines in existing files with which the third column of this kind's row begins.
+/// The number at the start of the third column in this kind's row: how many lines in existing files the kind needs.
 fn lines_of(page: &str, kind: &str) -> Option<usize> {
     let row = page
         .lines()
@@ -59,7 +59,7 @@ fn lines_of(page: &str, kind: &str) -> Option<usize> {
     lines[..end].parse().ok()
 }
 
-/// The lines in other files that mention a sample, as `file:line`. Test files may mention it, too.
+/// The lines in other files that mention the plug-in, as `file:line`. `tests.rs` files are ignored.
 fn places(sample: &PlugInSample, sources: &BTreeMap<String, String>) -> Vec<String> {
     let module = sample.file.rsplit('/').next().unwrap_or(sample.file);
     let module = module.trim_end_matches(".rs");

@@ -187,7 +187,7 @@ impl Files {
     }
 }
 
-/// Whether a crate has no library.
+/// Whether a crate has only a program, no library.
 fn sources_is_program(sources: &CrateSources) -> bool {
     !sources.files.iter().any(|file| file.path == "lib.rs")
 }

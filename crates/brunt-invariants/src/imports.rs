@@ -1,4 +1,4 @@
-//! The paths that a file names: each leaf of its `use` items, and the paths in its code, resolved through those.
+//! The paths that a file names: each leaf of its `use` items, and the paths in its code, with imports resolved.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use syn::visit::{self, Visit};
 
 use crate::source::{Module, SourceFile};
 
-/// One leaf of a `use` item.
+/// One leaf of a `use` item: a single imported name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UseLeaf {
     /// The path as written, but without groups: `std::net::TcpStream`, or `std::net::*`.
     pub path: Vec<String>,
     /// Name that the item has in the file; `*` for all names, `_` for none.
     pub name: String,
-    /// Whether it is a re-export: `pub use`, with any visibility.
+    /// Whether the item is a re-export: `pub use`, with any visibility.
     pub public: bool,
-    /// The module that contains the item; inside `mod x { … }` this is not the file's own.
+    /// The module that contains the item; inside `mod x { … }` this is not the file's module.
     pub module: Module,
 }
 
@@ -27,7 +27,7 @@ pub struct NamedPaths {
     pub imports: Vec<UseLeaf>,
     /// Paths of at least two names in its code and its macros, each with the module that contains the path.
     pub paths: Vec<(Module, Vec<String>)>,
-    /// The types, functions, constants and inline modules that it defines, as paths from the crate's root.
+    /// The types, functions, constants and inline modules that the file defines, as paths from the crate's root.
     pub items: Vec<Module>,
 }
 
@@ -42,7 +42,7 @@ impl NamedPaths {
         collector.named
     }
 
-    /// The paths that the file names, with imported names replaced by what they import.
+    /// The paths that the file names, with imported names replaced by the paths that they stand for.
     pub fn resolved(&self) -> Vec<Vec<String>> {
         let by_name: BTreeMap<&str, &[String]> = self
             .imports

@@ -12,7 +12,7 @@ pub fn order(architecture: &str) -> Vec<String> {
     names.map(|(name, _)| format!("brunt{name}")).collect()
 }
 
-/// Crates that are missing from the order, and dependencies on crates that don't come later in it.
+/// Crates that are missing from the order, and dependencies on crates that are not later in the order.
 pub fn upward(dependencies: &Dependencies, order: &[String]) -> Vec<String> {
     let place = |name: &str| order.iter().position(|known| known == name);
     let mut found = Vec::new();
@@ -47,7 +47,7 @@ pub struct Owned {
     pub owners: &'static [&'static str],
 }
 
-/// Crates that use a library owned by others, and owners that don't use it.
+/// Crates that use a library without owning it, and owners that don't use it.
 pub fn trespassing(dependencies: &Dependencies, owned: &[Owned]) -> Vec<String> {
     let mut found = Vec::new();
     for Owned { library, owners } in owned {

@@ -38,7 +38,7 @@ pub fn violations(sources: &CrateSources) -> Vec<String> {
     found
 }
 
-/// A function with a body: the line of its `fn`, and those of the braces that open and close its body, from 1.
+/// A function with a body: the lines, from 1, of its `fn` and of the braces around its body.
 struct Function {
     name: String,
     first: usize,

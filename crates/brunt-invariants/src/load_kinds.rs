@@ -26,8 +26,8 @@ const KIND: &str = "KIND";
 /// A crate and its outermost module.
 type Home = (String, String);
 
-/// Each decision based on a load's type or kind outside of its module, and each way to find out its type, as `file
-/// function`.
+/// Each decision outside of a load's module that is based on the load's type or kind, and each way to find out its
+/// type, as `file function`.
 pub fn violations(crates: &[CrateSources]) -> Vec<String> {
     let mut loads: BTreeMap<String, BTreeSet<Home>> = BTreeMap::new();
     let mut modules: BTreeMap<String, BTreeSet<Home>> = BTreeMap::new();

@@ -1,9 +1,9 @@
-//! No code makes decisions by the text of a message: decisions have types.
+//! No code makes decisions based on the text of a message; it uses types instead.
 //!
-//! Text counts as a message if it is made from an error (`error.to_string()`, `format!("{error}")`), or if the
-//! variable, field or method that holds it has a typical name. Errors are the values that `Err(…)` binds, those that
-//! `map_err` and similar methods pass to a closure, and parameters whose type has a typical name. The check follows
-//! names and data flow, not types, and errs on the side of complaining too often.
+//! Text counts as a message if it is made from an error (`error.to_string()`, `format!("{error}")`), or if the name
+//! of the variable, field or method that holds it is typical of messages. Errors are the values that `Err(…)` binds,
+//! those that `map_err` and similar methods pass to a closure, and parameters whose type is named like an error. The
+//! check follows names and data flow, not types, and would rather report too much than too little.
 
 use std::collections::BTreeSet;
 
@@ -423,8 +423,8 @@ impl<'a> Visit<'a> for ErrPatterns<'a> {
             .last()
             .is_some_and(|last| last.ident == "Err")
         {
-            // `Err(Kind { name, .. })` destructures an error: its bindings are not messages unless they have typical
-            // names.
+            // `Err(Kind { name, .. })` destructures an error: its bindings count as messages only if their names are
+            // typical of messages.
             self.found.extend(
                 pattern
                     .elems

@@ -9,7 +9,7 @@ struct Definition {
     /// The file's path below `crates`.
     path: String,
     home: String,
-    /// Whether other files of the crate, or other crates, can name it.
+    /// Whether the type is visible to other files of the crate, or to other crates.
     public: bool,
 }
 
@@ -23,8 +23,9 @@ pub struct Shared {
     pub reason: &'static str,
 }
 
-/// Public names with two meanings, and private names that are public elsewhere in their crate, each with the files that
-/// define it. Definitions listed in `shared` are exempt. Also reports names in `shared` that don't need an exemption.
+/// Public names with two meanings, and private names that are public elsewhere in their crate, each with the files
+/// that define the name. Definitions listed in `shared` are exempt. Also reports names in `shared` that don't need an
+/// exemption.
 pub fn violations(crates: &[CrateSources], shared: &[Shared]) -> Vec<String> {
     let mut all: BTreeMap<String, Vec<Definition>> = BTreeMap::new();
     for sources in crates {

@@ -9,7 +9,7 @@ use crate::source::CrateSources;
 pub struct Banned {
     /// The crate.
     pub name: &'static str,
-    /// Paths that it must not name, including everything below them.
+    /// Paths that the crate must not name, including everything below them.
     pub paths: &'static [&'static str],
     /// Exceptions below those paths: types that do no I/O.
     pub except: &'static [&'static str],

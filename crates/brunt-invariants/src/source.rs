@@ -84,7 +84,7 @@ impl SourceFile {
         let wrong =
             |error: &dyn std::fmt::Display| -> ! { panic!("{crate_name}/src/{path}: {error}") };
         let tokens: TokenStream = text.parse().unwrap_or_else(|error| wrong(&error));
-        // Lexing is cheap but parsing is not, so most tests are removed in between.
+        // Lexing is cheap but parsing is not, so most test-only code is removed between the two.
         let shipped = without_test_modules(tokens.clone(), &path, &module, only_tests);
         let mut code = syn::parse2(shipped).unwrap_or_else(|error| wrong(&error));
         WithoutTests.visit_file_mut(&mut code);
@@ -97,7 +97,7 @@ impl SourceFile {
         }
     }
 
-    /// Whether this is `lib.rs`, `main.rs`, or a program in `bin`.
+    /// Whether the file is `lib.rs`, `main.rs`, or a program in `bin`.
     pub fn is_root(&self) -> bool {
         let is_program = match self.path.strip_prefix("bin/") {
             Some(path) => !path.contains('/') || path.ends_with("/main.rs"),
@@ -229,7 +229,8 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// Whether this is `test`, or `all(…)` with an argument that implies it; `any(test, …)` and `not(test)` do not.
+/// Whether the condition is `test`, or `all(…)` with an argument that implies it; `any(test, …)` and `not(test)`
+/// don't count.
 fn implies_test(meta: &syn::Meta) -> bool {
     match meta {
         syn::Meta::Path(path) => path.is_ident("test"),

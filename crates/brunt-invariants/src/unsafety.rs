@@ -55,7 +55,7 @@ pub fn violations(sources: &CrateSources) -> Vec<String> {
     found
 }
 
-/// The modules in which a file allows `unsafe`; allowing it anywhere except at a module's declaration is a violation.
+/// The modules for which a file allows `unsafe`; allowing it anywhere but at a module's declaration is a violation.
 fn allowances(
     sources: &CrateSources,
     file: &SourceFile,
@@ -108,7 +108,7 @@ fn has_reason(attribute: &syn::Attribute) -> bool {
     tokens.any(|token| matches!(token, TokenTree::Ident(name) if name == "reason"))
 }
 
-/// How often `unsafe_code` is mentioned.
+/// Number of times that `unsafe_code` is mentioned.
 fn count_mentions(tokens: TokenStream) -> usize {
     let mentions = tokens.into_iter().map(|token| match token {
         TokenTree::Ident(name) => usize::from(name == "unsafe_code"),

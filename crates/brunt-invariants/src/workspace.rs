@@ -11,7 +11,7 @@ use crate::source::CrateSources;
 
 /// The workspace's root folder.
 pub fn root() -> PathBuf {
-    // Read at run time: worktrees that share a target folder may share a build made in another worktree.
+    // Read at run time, because worktrees that share a target folder may run a build made in another worktree.
     let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     Path::new(&here).join("../..")
 }
@@ -96,7 +96,7 @@ pub fn metadata() -> Metadata {
         }
     }
     for node in list(&metadata["resolve"]["nodes"]) {
-        // Ordinary dependencies have no kind; the others are for tests and build scripts.
+        // Ordinary dependencies have no kind; those with a kind are for tests or build scripts.
         let is_shipped = |one: &&Value| {
             list(&one["dep_kinds"])
                 .iter()

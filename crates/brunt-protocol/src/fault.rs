@@ -1,4 +1,4 @@
-//! Faults on a host: what its controller requests, and how its agent proves them.
+//! Faults on a host: the controller's requests, and the proofs that the host's agent returns.
 //!
 //! The rule: a fault is injected once and removed once, by its number; if the connection ends in between, the agent
 //! removes it.
@@ -9,7 +9,7 @@ use std::time::Duration;
 use brunt_core::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// A process, identified on the host.
+/// How a process on the host is identified.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum HostProcess {

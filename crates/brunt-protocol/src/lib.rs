@@ -69,7 +69,7 @@ impl fmt::Debug for Secret {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TraceDigest(pub String);
 
-/// How far a host takes a load.
+/// The step of a load that a host performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadStep {
@@ -110,8 +110,8 @@ pub struct Assignment {
     pub overwrite: bool,
     /// Whether the workers keep journals of acknowledged writes, for the controller.
     pub journals: bool,
-    /// The targets of a replay on several, in order, driven as a single device in place of `target`; empty for other
-    /// loads.
+    /// For a replay on several targets: the targets, in order, driven as a single device in place of `target`; empty
+    /// for other loads.
     pub joined: Vec<JoinedTarget>,
 }
 
@@ -183,7 +183,8 @@ pub enum ToHost {
         /// Their names.
         interfaces: Vec<String>,
     },
-    /// Discard all readings but the last, read at this time on the host's own clock, and regularly from then on.
+    /// Discard all readings but the last; take the next one at this time on the host's own clock, and further ones at
+    /// regular intervals.
     CountFrom(Moment),
     /// Take two more readings, and stop; answered by [`FromHost::Counted`].
     Uncount,

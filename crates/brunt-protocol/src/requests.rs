@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use brunt_result::op::OpKind;
 use brunt_result::record::{RequestRecord, RequestStatus};
 
-/// How many requests a host has recorded.
+/// Numbers of requests that a host has recorded and lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordEnd {
@@ -21,7 +21,8 @@ pub struct RecordEnd {
     pub why: String,
 }
 
-/// Worker, index, operation, offset, length, intended time, sent and completed relative to it, retries, status.
+/// Worker, index, operation, offset, length, intended time, times of sending and completion relative to it, retries,
+/// status.
 type Row = (
     u32,
     u64,

@@ -92,8 +92,8 @@ pub struct RoleEnd {
     pub status: i32,
     /// When its output ended.
     pub at: Option<Nanos>,
-    /// Bytes of memory available on its host, if the kernel killed processes for lack of memory while the role was
-    /// running.
+    /// Bytes of memory available on the role's host, if the kernel killed processes because memory ran out while the
+    /// role was running.
     pub starved: Option<u64>,
     /// Its last lines of output.
     pub lines: Vec<String>,
@@ -112,7 +112,7 @@ pub enum RoleNews {
     Listens {
         /// Its address.
         address: SocketAddr,
-        /// The PID on the role's host; for a service, that of its keeper.
+        /// The PID on the role's host; for a service, the PID of its keeper.
         pid: u32,
     },
     /// The role was not started; no further news follows.

@@ -26,7 +26,7 @@ pub struct ServiceProgram {
     pub ready: ReadyWhen,
     /// Its limits.
     pub limits: KeeperLimits,
-    /// How long it may take to end after being asked to; then it is killed.
+    /// How long the program may take to end after SIGTERM before it is killed.
     pub stop_within: Duration,
 }
 
@@ -34,7 +34,7 @@ pub struct ServiceProgram {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadyWhen {
-    /// Something listens on this TCP port; 0 means a free one that the keeper chooses.
+    /// Something listens on this TCP port; with 0, the keeper chooses a free port.
     pub port: Option<u16>,
     /// It has printed a line that contains this text.
     pub line: Option<String>,
@@ -50,9 +50,9 @@ pub struct ReadyWhen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadyPurpose {
-    /// It waits until a service that has just been started is ready.
+    /// To wait until a service that has just been started is ready.
     Start,
-    /// It waits until a running service is healthy.
+    /// To wait until a running service is healthy.
     Health,
 }
 

@@ -211,7 +211,7 @@ pub struct Chart {
     /// Charts with the same name share their cursor and their range of x.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync: Option<String>,
-    /// Range of x; `None` for that of the data.
+    /// Range of x; `None` for the range of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stretch: Option<(f64, f64)>,
     /// Height in CSS pixels.

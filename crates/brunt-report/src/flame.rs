@@ -10,7 +10,7 @@ use maud::{Markup, html};
 
 /// Levels shown.
 const DEPTH_MAX: usize = 48;
-/// Smallest share of samples that gets a bar; with 48 levels, there are at most 9600 bars.
+/// Smallest share of samples that gets a bar: at most 200 bars per level, or 9600 on 48 levels.
 const SHARE_MIN: f64 = 0.005;
 /// Maximum number of nodes in a tree while stacks are added.
 const NODES_MAX: usize = 100_000;
@@ -124,7 +124,10 @@ impl FlameGraph {
                     (self.samples()) " samples. Callers are above what they call; width is the share \
                      of samples, colour the part "
                     "with most of them. Functions with less than " (SHARE_MIN * 100.0) " % are left out."
-                    @if self.cut > 0 { " Inner functions of " (self.cut) " samples are left out as well, because there are too many." }
+                    @if self.cut > 0 {
+                        " Inner functions of " (self.cut)
+                        " samples are left out as well, because there are too many different stacks."
+                    }
                 }
             }
         }

@@ -13,7 +13,7 @@ use crate::page::{Block, Cell, Glance, Notice, Page, PageTable, Section, Tone};
 /// Maximum number of charts. Figures that changed come first.
 const CHARTS_MAX: usize = 60;
 
-/// The page of these series over results with these names, oldest first. `skipped` says which results are missing,
+/// The page of these series, whose results have these names, oldest first. `skipped` says which results are missing,
 /// and why.
 pub fn history(results: &[String], series: &[HistorySeries], skipped: &[String]) -> Page {
     let sections = [

@@ -159,7 +159,7 @@ pub enum Block {
     Facts(Vec<(String, String)>),
     /// Several alternatives, of which one is shown, chosen from a list.
     Choice(Choice),
-    /// Its purpose and the preformatted text.
+    /// A title that says what the text is for, and the preformatted text.
     Code(String, String),
 }
 

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use crate::chart::Heat;
 
-/// `N` figures over time. Holds at most `Thin::stretches_max` stretches: when there are more, neighbours are
-/// merged in pairs.
+/// `N` figures over time. Holds at most `Thin::stretches_max` segments: when there are more, neighbours are merged in
+/// pairs.
 #[derive(Clone, Debug)]
 pub struct Thin<const N: usize> {
     stretches_max: usize,
-    /// Number of pushes in a complete stretch.
+    /// Number of pushes in a complete segment.
     each: usize,
     pushed: u64,
     stretches: Vec<Stretch<N>>,
@@ -54,7 +54,7 @@ impl<const N: usize> Stretch<N> {
 }
 
 impl<const N: usize> Thin<N> {
-    /// An empty series; keeps at least two stretches.
+    /// An empty series; keeps at least two segments.
     pub fn new(stretches_max: usize) -> Thin<N> {
         Thin {
             stretches_max: stretches_max.max(2),
@@ -64,7 +64,7 @@ impl<const N: usize> Thin<N> {
         }
     }
 
-    /// Adds the next stretch of time with its figures.
+    /// Adds the next interval with its figures.
     pub fn push(&mut self, start_s: f64, end_s: f64, values: [Option<f64>; N]) {
         let at = self.pushed;
         self.pushed += 1;
@@ -95,17 +95,17 @@ impl<const N: usize> Thin<N> {
         }
     }
 
-    /// Number of stretches pushed.
+    /// Number of intervals pushed.
     pub fn pushed(&self) -> u64 {
         self.pushed
     }
 
-    /// Number of pushes per stretch: a merged stretch has two positions; if 1, each push has its own position.
+    /// Number of pushes per segment; with 1, a segment has one position, otherwise two.
     pub fn each(&self) -> usize {
         self.each
     }
 
-    /// Start of the first stretch and end of the last.
+    /// Start of the first segment and end of the last.
     pub fn span(&self) -> Option<(f64, f64)> {
         Some((
             self.stretches.first()?.start_s,
@@ -113,7 +113,7 @@ impl<const N: usize> Thin<N> {
         ))
     }
 
-    /// Positions in time: the middle of each stretch, or two within each merged one.
+    /// Positions in time: the middle of each segment or, once pushes have been merged, two in each segment.
     pub fn places(&self) -> Vec<f64> {
         let at = |stretch: &Stretch<N>, share: f64| {
             stretch.start_s + (stretch.end_s - stretch.start_s) * share
@@ -209,7 +209,7 @@ impl Column {
 }
 
 impl Map {
-    /// Starts the next stretch of time; [`Map::count`] fills it.
+    /// Starts the next interval; [`Map::count`] fills it.
     pub fn stretch(&mut self, start_s: f64, end_s: f64) {
         self.each = self.each.max(1);
         if self.columns.len() == COLUMNS_MAX && self.columns[COLUMNS_MAX - 1].pushes >= self.each {
@@ -235,7 +235,7 @@ impl Map {
         }
     }
 
-    /// Counts requests of the current stretch with this latency in microseconds.
+    /// Counts requests of the current interval with this latency in microseconds.
     pub fn count(&mut self, us: f64, requests: u64) {
         let row = (us.max(1e-3).log10() * ROWS_PER_DECADE).floor() as i32;
         if let Some(column) = self.columns.last_mut().filter(|_| requests > 0) {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     /// At its own positions a series has its own values; at the positions of a finer series it has the value of the
-    /// surrounding stretch, and none outside its range.
+    /// surrounding segment, and none outside its range.
     #[test]
     fn values_at_places_of_another() {
         let (mut fine, mut coarse): (Thin<1>, Thin<1>) = (Thin::new(100), Thin::new(4));

@@ -196,7 +196,7 @@ fn over_time(info: &TraceInfo) -> Section {
     let y = Axis::new("requests per second", Unit::PerSecond, Scale::FromZero);
     let chart = Chart::curves("Arrivals", time(), y, xs.clone(), arrivals).on("trace", &[]);
     section.chart(chart.caption(format!(
-        "Means over stretches of {}.",
+        "Means over intervals of {}.",
         Unit::Seconds.show(first.for_s)
     )));
     let bytes = vec![

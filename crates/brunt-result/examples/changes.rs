@@ -1,10 +1,10 @@
-//! How soon does `brunt history` detect a change, and how often does it report one that does not exist?
+//! How soon does `brunt history` detect a change, and how often does it report a change that does not exist?
 //!
 //!     cargo run --release -p brunt-result --example changes
 //!
 //! Synthetic series with known truth: normal noise, and in some of the unchanged series one outlier, or one result in
-//! ten that is slower by 30 %, as on a shared machine. "SignatureScan at each time" evaluates a series after each of
-//! 100 results, as a CI job does.
+//! ten that is slower by 30 %, as on a shared machine. The last line evaluates a series after each of 100 results, as
+//! a CI job does.
 
 use brunt_core::random::Random;
 use brunt_result::statistics::change_points;
@@ -89,7 +89,7 @@ fn main() {
         new += usize::from(alarms.contains(&true));
     }
     println!(
-        "\nlooked at each time, of {}: a change at some time {ever}, a new one {new}",
+        "\nevaluated after each result, of {}: a change at some time {ever}, a new one {new}",
         SERIES / 4
     );
 }

@@ -1,4 +1,4 @@
-//! Which differences does `brunt compare` detect, and how often does it report one that does not exist?
+//! Which differences does `brunt compare` detect, and how often does it report a difference that does not exist?
 //!
 //!     cargo run --release -p brunt-result --example power [pairs]
 //!
@@ -70,7 +70,7 @@ fn metrics(a: &[Vec<Vec<f64>>], b: &[Vec<Vec<f64>>]) -> Vec<Metric> {
     metrics
 }
 
-/// Whether the previous method called each metric different.
+/// For each metric, whether the previous method called it different.
 fn before(metrics: &[Metric]) -> Vec<bool> {
     let p: Vec<f64> = metrics
         .iter()
@@ -81,8 +81,8 @@ fn before(metrics: &[Metric]) -> Vec<bool> {
 
 /// Runs of two experiments on a machine whose speed changes slowly, in turns or one experiment after the other.
 ///
-/// The machine's speed is a random walk that returns to its mean, with this deviation and a correlation of 0.9 between
-/// consecutive runs. Each run has its own noise as well; its p99 has twice as much.
+/// The machine's speed is a random walk that returns to its mean, with this deviation and a correlation of 0.9
+/// between consecutive runs. Each run also has its own noise, which is twice as large for its p99.
 fn on_a_drifting_machine(
     random: &mut Random,
     (noise, drift): (f64, f64),
@@ -258,7 +258,7 @@ fn main() {
                     .iter()
                     .filter(|one| one.verdict == Verdict::Same)
                     .count() as u32;
-                // A change of exactly the margin must not be called the same.
+                // A change of exactly the margin must not be called "same".
                 let changed = metrics(&a, &side(&mut random, machine, runs, 1.0 + MARGIN));
                 let new = compare(&changed, MARGIN);
                 falsely_same += new

@@ -128,7 +128,7 @@ mod tests {
     /// interval.
     #[test]
     fn a_jobs_figures_have_one_interval() {
-        // Alternating rates, and a p99 that grows from run to run: the two figures are correlated differently.
+        // Rates alternate, and the p99 grows from run to run: the two figures are correlated differently.
         let runs = |ops: &[OpKind], later: u32| {
             let made = |index: u32| {
                 let us = 100.0 + f64::from(index * index);

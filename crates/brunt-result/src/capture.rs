@@ -1,7 +1,8 @@
 //! A report on captured traffic as plain data: everything that `brunt analyze --json` prints and a report page shows.
 //! `brunt-capture` fills it; programs, pages and the terminal read it.
 //!
-//! The rule: it contains only numbers and names, no packets, protocols or analyses, so it can be sent and stored.
+//! The rule: a report contains only numbers and names, no packets, protocols or analyses, so it can be sent and
+//! stored.
 
 mod section;
 
@@ -23,7 +24,7 @@ pub struct Report {
     pub start_ns: u64,
     /// From the first packet to the last, in seconds.
     pub duration_s: f64,
-    /// Whether the packet counts add up; if not, nothing in the report can be trusted.
+    /// Whether the packet counts add up; if they don't, nothing in the report can be trusted.
     pub valid: bool,
     /// Findings for the administrator.
     pub findings: Vec<Finding>,
@@ -57,10 +58,10 @@ pub struct Report {
     pub intervals: Vec<IntervalRow>,
     /// Packets seen and packets lost.
     pub ledger: Counters,
-    /// How to show the rows of the other analyses, in their order.
+    /// How to show the rows of the remaining analyses, in the order of the analyses.
     #[serde(default)]
     pub sections: Vec<SectionLayout>,
-    /// The rows of these analyses, by the names of their sections.
+    /// The rows of the remaining analyses, by the names of their sections.
     #[serde(flatten)]
     pub rows: BTreeMap<String, Value>,
 }
@@ -135,7 +136,7 @@ pub struct ProfileRow {
     pub read: TransferRow,
     pub write: TransferRow,
     pub metadata_operations: u64,
-    /// READs and WRITEs not counted as transfers.
+    /// READs and WRITEs that don't count as transfers.
     #[serde(default)]
     pub left_out: LeftOutTransfers,
     pub random_read_working_set_bytes: u64,
@@ -145,7 +146,7 @@ pub struct ProfileRow {
     pub working_set_error_percent: Option<f64>,
     /// Mean number of outstanding calls over time; `None` if all packets have the same time.
     pub outstanding_mean: Option<f64>,
-    /// Highest number of outstanding calls that a new call found.
+    /// Highest number of calls that were outstanding when a new call was sent.
     pub outstanding_max: u32,
 }
 
@@ -156,7 +157,7 @@ pub enum CountKind {
     /// Counted exactly.
     #[default]
     Exact,
-    /// Estimated by a sketch with a standard error of 0.8 %, because there were too many to keep.
+    /// Estimated by a sketch with a standard error of 0.8 %, because there were too many entries to keep.
     Estimated,
     /// A lower bound: only entries that could be kept were counted.
     AtLeast,
@@ -173,8 +174,8 @@ impl CountKind {
     }
 }
 
-/// Maximum weight that may be missing from an entry listed here, and that an entry not listed here may have had,
-/// because entries were dropped.
+/// Because entries were dropped, an entry listed here may lack up to this much weight, and one not listed here may
+/// have had up to this much.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ranking {
     /// Number of entries.
@@ -182,16 +183,15 @@ pub struct Ranking {
     /// Whether `count` is exact.
     #[serde(default)]
     pub count_kind: CountKind,
-    /// Entries dropped for lack of room; all of them were light.
+    /// Entries dropped because the limit was reached; all of them had little weight.
     pub forgotten: u64,
-    /// Maximum weight missing from any entry, and that any entry not listed here may have had, because entries were
-    /// dropped. An operation, 16 KiB of data, or 65.5 us of waiting weigh 1 each.
+    /// Maximum weight missing from any listed entry, and maximum weight of any entry that is not listed, because
+    /// entries were dropped. One operation, 16 KiB of data, or 65.5 us of waiting have a weight of 1.
     #[serde(default)]
     pub undercount_max: u64,
-    /// Share of all operations that belongs to the 25 entries with the most operations;
-    /// `None` without operations.
+    /// Share of all operations that the 25 entries with the most operations account for; `None` without operations.
     pub top25_operations_share: Option<f64>,
-    /// Share of all bytes that belongs to the 25 entries with the most bytes; `None` without bytes.
+    /// Share of all bytes that the 25 entries with the most bytes account for; `None` without bytes.
     pub top25_bytes_share: Option<f64>,
     /// Entries that are among the top 25 by operations, by bytes or by time.
     pub top: Vec<HotRow>,
@@ -225,7 +225,7 @@ pub struct IntervalRow {
 /// Something an administrator should know, in words, with the figures behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Kind of finding, for programs: never changes.
+    /// Kind of finding, for programs; its name never changes.
     pub kind: Cow<'static, str>,
     /// What was found, with its figures.
     pub text: String,

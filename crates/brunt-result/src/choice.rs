@@ -156,7 +156,7 @@ pub struct DepthTrial {
     pub queue_depth: u32,
     /// Throughput in bytes per second.
     pub bytes_per_second: f64,
-    /// Whether it stayed within the response time limit, for a search with one.
+    /// Whether the response times stayed within the search's limit, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<bool>,
 }

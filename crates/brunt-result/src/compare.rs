@@ -43,7 +43,7 @@ pub(crate) enum RunFigure {
 const PERCENTILES: [Percentile; 2] = [Percentile::P99, Percentile::P99_9];
 
 impl RunFigure {
-    /// The compared figures: those in every comparison, then these percentiles.
+    /// The compared figures: the ones in every comparison, then these percentiles.
     pub(crate) fn all(more: &[Percentile]) -> Vec<RunFigure> {
         let more = more.iter().filter(|one| !PERCENTILES.contains(one));
         let percentiles = PERCENTILES.iter().chain(more).copied();
@@ -118,8 +118,8 @@ impl RunFigure {
 /// The name of a compared figure.
 pub type MetricName = Cow<'static, str>;
 
-/// The figures compared for each fault that both results have. Both areas appear in tables only: a longer run has
-/// a larger area.
+/// The figures compared for each fault that both results have. Lost requests and excess wait appear in tables only,
+/// because they grow with a run's length.
 #[rustfmt::skip]
 const FAULT_FIGURES: &[FaultFigure] = &[
     FaultFigure { name: "drop", unit: "share", better: Better::Lower, get: |cost| Some(cost.drop) },
@@ -140,7 +140,8 @@ const LINK_FIGURES: &[LinkFigure] = &[
 /// The name of a figure, and its value in a run.
 type LinkFigure = (&'static str, fn(&RunTransfer) -> Option<f64>);
 
-/// The figures compared for each robustness index that both results have: each round's ratio of a client's mean.
+/// The figures compared for each robustness index that both results have: the ratio of a client's mean throughput in
+/// each round.
 const INDEX_FIGURES: &[(ImpactKind, &str)] = &[
     (ImpactKind::Parallelism, "parallelism-impact"),
     (ImpactKind::Latency, "latency-impact"),
@@ -164,7 +165,7 @@ pub struct Line {
     pub label: String,
     /// The kind of operation; `None` for faults, and for all kinds together if there are several.
     pub op: Option<OpKind>,
-    /// Whether the line covers one of several kinds of operations.
+    /// Whether the line covers only one kind of operation of a load with several.
     #[serde(skip)]
     pub is_part: bool,
     /// `iops`, `mean`, `p99`, `p99.9` and other percentiles; in a lab or with `interfaces` `link-bytes`; for a fault `drop`, `recovery`,
@@ -195,7 +196,7 @@ struct Key {
 /// Metrics and their keys.
 #[derive(Default)]
 struct Compared {
-    /// The runs of both results took turns.
+    /// Whether the runs of both results took turns.
     paired: bool,
     metrics: Vec<Metric>,
     keys: Vec<Key>,
@@ -275,12 +276,12 @@ impl Compared {
     }
 }
 
-/// The figure in each complete run.
+/// The figure's value in each complete run of a point.
 pub(crate) fn values(point: &PointSummary, get: &dyn Fn(&RunSummary) -> Option<f64>) -> Vec<f64> {
     complete(point).filter_map(get).collect()
 }
 
-/// The figure in complete runs of two points, paired by round, in order.
+/// The figure's values in complete runs of two points, paired by round, in order.
 pub fn in_same_rounds(
     a: &PointSummary,
     b: &PointSummary,
@@ -348,8 +349,8 @@ fn closed(results: [(&Summary, &PointSummary); 2]) -> bool {
 /// Compares every metric of every point that both results have. Also returns the labels of points that only one of
 /// them has.
 ///
-/// A change smaller than the share `margin` counts as no change. Runs that took turns are compared in pairs. In addition to the usual figures, percentiles that
-/// either experiment chose are compared, and those that are `asked` for.
+/// A change smaller than the share `margin` counts as no change. Runs that took turns are compared in pairs. In
+/// addition to the usual figures, the percentiles that either experiment chose and those in `asked` are compared.
 pub fn compare_summaries(
     a: &Summary,
     b: &Summary,
@@ -497,7 +498,8 @@ fn complete(point: &PointSummary) -> impl Iterator<Item = &RunSummary> {
     point.runs.iter().filter(|run| run.is_complete())
 }
 
-/// The job that did all operations of a kind, so that the kind's response times are that job's; `None` if several did.
+/// The job that did all operations of a kind, so that the job's response times are those of the kind; `None` if
+/// several jobs did some.
 fn only_job<'a>(summary: &'a Summary, all: &PointSummary, op: OpKind) -> Option<&'a str> {
     let is_part = |point: &&PointSummary| point.part_of.as_ref() == Some(&all.label);
     let mut jobs = summary
@@ -613,8 +615,9 @@ fn faults(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
     }
 }
 
-/// Adds the expected throughput of a point if both results assume the same components and failures. Otherwise the
-/// difference could come from the assumptions; returns what can't be compared.
+/// Adds the expected throughput of a point if both results assume the same components and failures. If they don't,
+/// the difference could come from the assumptions: nothing is compared, and the name of what can't be compared is
+/// returned.
 fn expected(a: &PointSummary, b: &PointSummary, compared: &mut Compared) -> Option<String> {
     let label = format!("{}, over years", a.label);
     let (first, second) = match (&a.performability, &b.performability) {

@@ -15,7 +15,7 @@ type GetFigure = dyn Fn(&RunSummary) -> Option<f64>;
 /// One figure of the complete runs of all points.
 pub struct CorrelatedFigure {
     get: Box<GetFigure>,
-    /// Position of each run among all runs, by run number; runs of jobs are left out.
+    /// Position of each run among all runs, by run number; runs of single jobs are left out.
     places: BTreeMap<u32, u32>,
     correlation: RunCorrelation,
 }

@@ -1,5 +1,5 @@
-//! The cost of measuring: CPU time, context switches and system calls of the load generator's threads, printed with the
-//! results. A load fills it; tables and summaries show it.
+//! The cost of measuring: CPU time, context switches and system calls of the load generator's threads, printed with
+//! the results. A load measures it; tables and summaries show it.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 pub struct Cost {
     /// Processor time in user mode.
     pub cpu_user_nanos: u64,
-    /// Processor time in the kernel, on behalf of this thread.
+    /// Processor time in the kernel on behalf of the threads.
     pub cpu_system_nanos: u64,
     /// Time spent polling for completions instead of sleeping: part of the processor time, unless other programs had
     /// the processor in the meantime.
     #[serde(default)]
     pub polling_nanos: u64,
-    /// The processor time excludes that of kernel threads, which could not be listed.
+    /// Whether the processor time excludes kernel threads because they could not be listed.
     #[serde(default)]
     pub is_partial: bool,
     /// Number of times that a thread waited for something.

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-/// A name for each of several things, given its possible names from short to long: the first name that nothing else
-/// would have, otherwise the last.
+/// Returns a unique name for each of several things, each with possible names from short to long: the first name that
+/// no other thing could have, otherwise the last.
 pub fn distinct_names<const N: usize>(choices: Vec<[String; N]>) -> Vec<String> {
     let mut chosen = vec![0; choices.len()];
     for level in 0..N.saturating_sub(1) {
@@ -47,7 +47,7 @@ mod tests {
             ]),
             ["/1/x/a", "/2/x/a", "y/a"]
         );
-        // The short name of another thing counts as taken, too.
+        // A short name that another thing could have had counts as taken, too.
         assert_eq!(
             of(&[["a", "b", "c"], ["a", "d", "e"], ["b", "f", "g"]]),
             ["c", "d", "b"]

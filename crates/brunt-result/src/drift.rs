@@ -17,8 +17,7 @@ pub const DRIFT_ALPHA: f64 = 0.05;
 
 /// Correlation of the rates of consecutive runs, each relative to the mean of its own point; `None` if within chance.
 pub fn drift(summary: &Summary) -> Option<f64> {
-    // Concurrent jobs are correlated simply because they run together, so the point that combines them represents
-    // them.
+    // Concurrent jobs are correlated because they run together, so only the point that combines them is used.
     let points: Vec<Vec<(u32, f64)>> = summary
         .points
         .iter()
@@ -94,8 +93,8 @@ fn correlation(points: &[Vec<(u32, f64)>]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// How often drift is reported in this many rounds of three points, with this correlation of the noise of
-    /// consecutive runs.
+    /// The share of simulated experiments in which drift is reported, with this many rounds of three points and this
+    /// correlation of the noise of consecutive runs.
     fn said(rounds: u32, alike: f64) -> f64 {
         const EXPERIMENTS: u64 = 200;
         let found = (0..EXPERIMENTS).filter(|seed| {

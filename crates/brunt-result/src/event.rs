@@ -15,7 +15,7 @@ pub use crate::fault_record::{FaultGap, FaultRecord};
 use crate::summary::{RunSummary, Summary};
 use crate::{Figures, Interval, RequestRecord};
 
-/// A run about to start.
+/// A run that is about to start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
     /// Position among all runs of the experiment, from 0. Identifies the run everywhere.
@@ -70,8 +70,8 @@ pub enum Event {
     Begins(Arc<Summary>),
     /// A run is being prepared.
     RunBegins(Arc<RunInfo>),
-    /// All workers of the run start at this time; with a ramp-up, measuring begins later. A rate search starts
-    /// several times.
+    /// All workers of the run start at this time; with a ramp-up, measuring begins later. In a rate search, workers
+    /// start several times.
     RunStarts(Nanos),
     /// An interval of the run has ended; the figures are merged over all workers.
     Interval(Arc<Interval>),
@@ -79,12 +79,12 @@ pub enum Event {
     Requests(Arc<[RequestRecord]>),
     /// A probe has read a host's state.
     Sample(Arc<Sample>),
-    /// A fault was injected and verified. Sent again, with its end, once it has been removed.
+    /// A fault was injected and verified. Sent again, with the fault's end, once the fault has been removed.
     Fault(Arc<FaultRecord>),
     /// The run has ended; the summary says whether it is complete. The figures cover the whole run.
     RunEnds(Arc<RunInfo>, Arc<RunSummary>, Arc<Figures>),
-    /// An event of one of several jobs of the current run. The number is that of the job's own run; its workers' time
-    /// zero is that of the current run, which has the combined figures of all jobs.
+    /// An event of one of several jobs of the current run. The number is the job's run number; times count from the
+    /// start of the current run, which has the combined figures of all jobs.
     Job(u32, JobEvent),
     /// The experiment has ended: always the last event, even if it failed or was interrupted.
     Ends(Arc<Summary>),
@@ -102,8 +102,8 @@ pub enum JobEvent {
     RunEnds(Arc<RunInfo>, Arc<RunSummary>, Arc<Figures>),
 }
 
-/// Identifies the clock of an event's times. Times of two envelopes can be subtracted only if their clocks are the
-/// same. A monotonic clock restarts with its machine, so the name has to distinguish boots.
+/// Identifies the clock of an event's times. Times of two envelopes can be compared only if both are on the same
+/// clock. A monotonic clock restarts with its machine, so the name of the clock has to distinguish boots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ClockName(pub Arc<str>);
 
@@ -158,7 +158,7 @@ impl Envelope {
     /// Decodes the output of [`Envelope::encode`], exactly.
     ///
     /// # Errors
-    /// The bytes are too long, of another version, or malformed.
+    /// The bytes are too long, malformed, or of an unknown version.
     pub fn decode(bytes: &[u8]) -> Result<Envelope, EnvelopeError> {
         /// The fields common to all versions.
         #[derive(Deserialize)]

@@ -1,5 +1,5 @@
-//! An experiment as stored in results: names, places and descriptions, not the settings they came from. A study fills
-//! it from the experiment file; pages print it.
+//! An experiment as stored in results: names, places and descriptions, but not the settings from which they were
+//! made. A study fills it from the experiment file; pages print it.
 //!
 //! The rule: it contains no secrets, so all of it may be passed on.
 
@@ -50,7 +50,8 @@ impl ExperimentSummary {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InterleavedWith {
-    /// Identifies the results whose runs took turns: the same in all of them, and in no others.
+    /// Identifies a group of results whose runs took turns: the same in all results of the group, and in no other
+    /// results.
     pub id: String,
     /// Index of this result in `results`, from 0.
     pub place: u32,
@@ -127,12 +128,12 @@ pub struct WorkloadSummary {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArrivalKind {
-    /// Each request when another one completes.
+    /// Each request is issued when another one completes.
     #[default]
     Closed,
-    /// At set times, whether or not others have completed.
+    /// Requests are issued at set times, whether or not others have completed.
     Open,
-    /// At a rate that is found by search.
+    /// Requests are issued at a rate that is found by search.
     Search,
     /// Several workloads at once, each with its own settings.
     Several,

@@ -46,7 +46,7 @@ pub fn failures(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// The points, except those that combine several concurrent jobs.
+/// The points, without those that combine several concurrent jobs.
 fn points_without_groups(summary: &Summary) -> impl Iterator<Item = &PointSummary> {
     let is_group = |point: &&PointSummary| {
         let label = Some(&point.label);
@@ -122,8 +122,8 @@ mod tests {
     use super::*;
     use crate::summary::tests::{empty, point, run};
 
-    /// Doubts that differ only in their figures share one line with the number of runs; the runs of a group and of
-    /// its parts count once.
+    /// Doubts that differ only in their figures share one line with the number of runs; if both a group's run and its
+    /// parts have the doubt, it counts once.
     #[test]
     fn doubts_are_counted_by_reason() {
         let doubtful = |doubts: &[&str]| RunSummary {

@@ -32,7 +32,7 @@ pub struct HistorySeries {
     pub changes: Vec<HistoryChange>,
 }
 
-/// A change in a figure from one result to the next that has it.
+/// A change in a figure between two consecutive results that have it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HistoryChange {
     /// The first result at the new level, from 0 among all results.
@@ -103,7 +103,7 @@ fn series(
     let mean =
         |point: &PointSummary| Some(Estimate::of(&values(point, &|run| figure.of_run(run)))?.mean);
     let values: Vec<Option<f64>> = points.iter().map(|point| mean((*point)?)).collect();
-    // The result that each value of the series is from.
+    // The index, among all results, of the result that each value of the series comes from.
     let (places, known): (Vec<usize>, Vec<f64>) = values
         .iter()
         .enumerate()

@@ -13,7 +13,7 @@ use crate::tables::runs;
 /// A result of a history.
 #[derive(Debug)]
 pub struct HistoryResult {
-    /// Where it is.
+    /// Folder of the result.
     pub folder: PathBuf,
     /// Empty until [`name_results`] sets it.
     pub name: String,
@@ -38,7 +38,8 @@ impl HistoryResult {
     }
 }
 
-/// Sorts results, oldest first. Returns how many were sorted by a time that copying may have changed.
+/// Sorts results, oldest first. Returns the number of results that were sorted by a time that copying may have
+/// changed.
 pub fn sort_by_time(results: &mut [HistoryResult]) -> usize {
     let written = |folder: &Path| folder.join(FILE_NAME).metadata().ok()?.modified().ok();
     results.sort_by_cached_key(|result| result.began.or_else(|| written(&result.folder)));

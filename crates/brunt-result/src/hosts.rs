@@ -36,7 +36,7 @@ pub struct HostFigures {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_error: Option<String>,
     /// When the host's first worker began, in microseconds after the time at which all hosts should have started;
-    /// `null` if none did. The first request of an open loop may be due later.
+    /// `null` if no worker began. The first request of an open loop may be due later.
     pub began_us: Option<f64>,
     /// When the host's last worker had measured everything, in seconds after the time at which all hosts should have
     /// started; for a host that was lost, the end of the last interval received.
@@ -112,7 +112,7 @@ impl HostFigures {
     }
 }
 
-/// Journals of acknowledged writes that were kept on a host and did not arrive.
+/// Journals of acknowledged writes that were kept on a host but did not arrive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JournalsLost {
     /// Number of workers whose journals are missing.
@@ -134,7 +134,7 @@ fn is_none_failed(failed: &u64) -> bool {
     *failed == 0
 }
 
-/// How a host was lost. Figures exclude the rest of the host's share of the work.
+/// How a host was lost. The figures exclude the work that the host would have done after its loss.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostLoss {
     /// When the loss was noticed, in seconds after the start of the run; 0 if before.
@@ -143,8 +143,9 @@ pub struct HostLoss {
     pub why: String,
 }
 
-/// The time in which all workers of a run worked, for a run whose workers ended at different times. The sum of the
-/// workers' own rates would not be the rate at any time: a host that continues alone has the storage to itself.
+/// The time during which all workers of a run were working, for a run whose workers ended at different times. The sum
+/// of the workers' own rates would not be the rate at any time: a host that continues alone has the storage to
+/// itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CommonTime {
     /// Length of this time in seconds, in intervals that all workers measured completely. 0 if there are none; the
@@ -156,7 +157,7 @@ pub struct CommonTime {
     pub bytes: u64,
     /// Requests completed before and after this time, which the rates do not include.
     pub requests_left_out: u64,
-    /// From the end of the first worker to that of the last, in seconds.
+    /// Seconds from the end of the first worker to the end of the last.
     pub ended_apart_s: f64,
 }
 

@@ -17,7 +17,7 @@ use crate::statistics::{Estimate, Ratio};
 
 /// Axis: number of concurrent clients.
 pub const CLIENTS_AXIS: &str = "clients";
-/// Axis: names of these clients, joined by [`CLIENTS_JOINT`].
+/// Axis: names of concurrent clients, joined by [`CLIENTS_JOINT`].
 pub const ON_AXIS: &str = "on";
 /// Separator of client names in a value of [`ON_AXIS`].
 pub const CLIENTS_JOINT: char = '+';
@@ -86,7 +86,7 @@ pub struct ImpactIndex {
     pub aggregate: ImpactRatio,
     /// Rounds in which every client took part on both sides, so that the ratio includes them.
     pub rounds: u32,
-    /// Rounds that the ratio does not include, because one of their runs is in `left_out`.
+    /// Rounds that the ratio does not include because one of their runs is listed in `left_out`.
     pub rounds_left_out: u32,
 }
 
@@ -169,7 +169,7 @@ impl ClientEvenness {
         self.op.map_or(label.clone(), |op| format!("{label}, {op}"))
     }
 
-    /// The index with its interval, or as much of them as is known.
+    /// The index with its interval, or whatever is known of them.
     pub fn describe(&self) -> String {
         let Some(found) = self.index else {
             return NoInterval::NoRound.describe().to_string();

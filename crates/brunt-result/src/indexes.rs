@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A client is a host of a workload; without hosts, it is the process that runs the experiment. The aggregate is the
-//! throughput of all clients of a run: X clients together, compared with one alone.
+//! total throughput of all clients of a run: X clients together are compared with one client alone.
 //!
 //! The rule: a round counts only if all runs of both sides were complete and every client took part in all of its
 //! runs.
@@ -130,7 +130,7 @@ fn values(group: &[&PointSummary], axis: &str) -> Vec<String> {
     found
 }
 
-/// Each value, or a single `None` if the axis is not swept.
+/// All values of an axis, or a single `None` if the axis is not swept.
 fn or_none(values: &[String]) -> Vec<Option<&str>> {
     if values.is_empty() {
         vec![None]
@@ -318,9 +318,9 @@ fn impacts(
     sides.map_or(Vec::new(), index)
 }
 
-/// Two cells that are compared, and the parts of them that count.
+/// The two cells that are compared, and the clients and rounds of them that count.
 struct ImpactSides<'a> {
-    /// The first changed point, which represents all of them.
+    /// The first changed point, as a representative of all changed points.
     first: &'a PointSummary,
     /// The points of the reference, and the changed ones.
     sides: [Vec<&'a PointSummary>; 2],

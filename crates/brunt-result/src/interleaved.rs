@@ -109,8 +109,8 @@ mod tests {
         assert!(!empty().took_turns_with(&empty()));
     }
 
-    /// Results of six rounds on a machine whose speed drifts by a third; the second is slower by `times`. Each result
-    /// lacks one round.
+    /// Results of six rounds on a machine whose speed drifts by a third; response times of the second are `times` as
+    /// long. Each result lacks one round.
     fn drifting(times: f64) -> [Summary; 2] {
         [(0, 1.0, 5), (1, times, 1)].map(|(place, times, missing)| {
             let runs = (0..8u32).filter(|round| *round != missing).map(|round| {

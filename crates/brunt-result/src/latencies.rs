@@ -15,11 +15,11 @@ pub struct Latencies {
     pub p50_us: f64,
     /// 90th percentile.
     pub p90_us: f64,
-    /// All but one in a hundred are at most as long.
+    /// 99 % of the latencies are at most this long.
     pub p99_us: f64,
-    /// All but one in a thousand are at most as long.
+    /// 99.9 % of the latencies are at most this long.
     pub p99_9_us: f64,
-    /// All but one in ten thousand are at most as long.
+    /// 99.99 % of the latencies are at most this long.
     pub p99_99_us: f64,
     /// Maximum, exact.
     pub max_us: f64,

@@ -1,14 +1,13 @@
-//! Results as plain data: owned, mergeable values of numbers and text that can be stored in a table, drawn on a page or
-//! sent to another host.
+//! Results as plain data: owned, mergeable numbers and text that can be stored in a table, drawn on a page or sent to
+//! another host.
 //!
 //! Start reading at [`record`]: the figures of a run and of its intervals, by kind of operation ([`op`]). [`event`]
 //! defines the events during runs, and [`tables`] and [`summary`] what is stored of them; [`degradation`] computes
 //! what faults cost; [`statistics`] and [`compare`] draw conclusions. The crates that produce results (`brunt-load`,
-//! `brunt-study`) and the crate that shows them (`brunt-report`) all depend on this one; the former don't depend on
-//! the latter, nor the latter on them.
+//! `brunt-study`) and the crate that shows them (`brunt-report`) all depend on this one, but not on each other.
 //!
-//! The rule: no device, no socket and no thread, so that results can be read without the engine that produces them.
-//! The only files it touches are those of a result.
+//! The rule: this crate uses no devices, sockets or threads, so that results can be read without the engine that
+//! produces them. The only files that it touches are those of a result.
 #![forbid(unsafe_code)]
 
 pub mod by_kind;

@@ -1,25 +1,27 @@
 //! Packet counters of a lab link as plain data: counted by `brunt-lab`, stored in summaries, shown on pages.
 //!
-//! The rule: intended drops (loss, a full queue) and unintended ones (no buffer, no room in a host's device)
-//! are counted separately. Unintended drops invalidate a run.
+//! The rule: intended drops (loss, a full queue) and unintended ones (no buffer, a host's device is full) are counted
+//! separately. Unintended drops invalidate a run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::void::{Doubt, VoidReason};
 
-/// Packets delivered later than this on average, in nanoseconds, did not see the link as described: on an idle
-/// machine they are 15 to 40 us late.
+/// If packets are delivered later than this on average, in nanoseconds, the link did not behave as described; on an
+/// idle machine, they are 15 to 40 us late.
 const LATE_NANOS_MAX: u64 = 250_000;
-/// A rate-limited line that lost more than this share of its time did not keep its rate.
+/// A rate-limited line that was stalled for more than this share of its time did not keep its rate.
 const LINE_LOST_SHARE_MAX: f64 = 0.01;
-/// A rate-limited line filled to less than this share while no core was idle was limited by the machine...
+/// The machine limited a rate-limited line if the line was sending for less than this share of the time in which no
+/// core was idle.
 const CROWDED_FULL_SHARE: f64 = 0.95;
-/// ...which is reported if it sent more than this share of its total during that time.
+/// That is reported only if more than this share of the line's total sending time fell into that time.
 const CROWDED_SHARE_MAX: f64 = 0.1;
-/// If packets wait longer than this on average to keep their order, in nanoseconds, the mean delay is shifted.
+/// If packets wait longer than this on average to keep their order, in nanoseconds, the mean delay is too long.
 const ORDERED_NANOS_MAX: u64 = 100_000;
-/// An overloaded link can carry this share of the load without drops, once a rate limit smooths the bursts.
+/// A rate limit of this share of the load lets an overloaded link run without drops, because the limit smooths the
+/// bursts.
 const RATE_HELD: f64 = 0.75;
 /// A rate-limited line can keep this share of its average rate.
 const LINE_HELD: f64 = 0.9;
@@ -29,7 +31,7 @@ const BUSY_SHARE_MAX: f64 = 0.9;
 /// TCP connections tracked per direction of a link; a host has 28 000 ports for them by default.
 pub const TCP_CONNECTIONS_MAX: usize = 65_536;
 
-/// Formats a time as in settings: whole milliseconds, at least one.
+/// Formats a time as in settings: in whole milliseconds, at least 1.
 fn millis(nanos: u64) -> String {
     format!("{}ms", (nanos / 1_000_000).max(1))
 }
@@ -78,20 +80,20 @@ pub struct LinkCounts {
     pub tcp_resets: u64,
     /// FINs of TCP connections that were delayed.
     pub fins_held: u64,
-    /// Packets that were only a FIN, including repeated ones, among those of `fins_held`; those let through are
-    /// counted in `fins_released`.
+    /// Packets among `fins_held` that consisted only of a FIN, including repeated ones; those let through are counted
+    /// in `fins_released`.
     pub fins_taken: u64,
     /// FINs that were let through after their delay, each as a separate packet.
     pub fins_released: u64,
     /// Packets of TCP connections beyond the number that can be tracked; they passed unimpaired.
     pub tcp_untracked: u64,
-    /// Time after which injected resets met more connections than can be tracked, in nanoseconds; the latest such
-    /// time, or 0 if that never happened.
+    /// The latest time after which injected resets met more connections than can be tracked, in nanoseconds; 0 if
+    /// that never happened.
     pub resets_full_nanos: u64,
-    /// FINs among the packets in `tcp_untracked`: they passed at once because more were delayed than can be tracked.
+    /// FINs in `tcp_untracked` that passed at once because more FINs were being delayed than can be tracked.
     pub fins_untracked: u64,
-    /// Delay of FINs (`slow_close`) under which more were delayed than can be tracked, in nanoseconds; the latest
-    /// such delay, or 0 if that never happened.
+    /// The longest delay of FINs (`slow_close`) under which more FINs were delayed than can be tracked, in
+    /// nanoseconds; 0 if that never happened.
     pub fins_full_nanos: u64,
     /// Packets dropped because the queue at the link was full.
     pub queue_full: u64,
@@ -109,7 +111,7 @@ pub struct LinkCounts {
     pub unmeant_no_buffer: u64,
     /// Unintended drops: the receiving host's device rejected the frame.
     pub unmeant_refused: u64,
-    /// Unintended drops: a host's device had no room for the frame, or its network stack rejected it.
+    /// Unintended drops: a host's device was full, or its network stack rejected the frame.
     pub unmeant_device: u64,
     /// Sum of the delivery lateness of packets with a due time, in nanoseconds.
     pub late_nanos: u64,
@@ -121,9 +123,9 @@ pub struct LinkCounts {
     /// had no core.
     pub line_lost_nanos: u64,
     /// Nanoseconds in which the machine had no core to spare: none was idle and packets arrived without a pause, or
-    /// processes waited for cores. Counted for links that only limit the rate.
+    /// processes waited for cores. Counted only for links that limit the rate and do nothing else.
     pub crowded_nanos: u64,
-    /// Nanoseconds of `crowded_nanos` in which the line was sending.
+    /// The part of `crowded_nanos` in which the line was sending.
     pub crowded_sent_nanos: u64,
     /// Total nanoseconds by which packets were delayed, in addition to their jitter, to keep their order.
     pub ordered_nanos: u64,
@@ -140,7 +142,8 @@ impl LinkCounts {
     /// Counts since `earlier`; maxima remain those since the start.
     pub fn since(&self, earlier: &LinkCounts) -> LinkCounts {
         let since = |get: fn(&LinkCounts) -> u64| get(self).saturating_sub(get(earlier));
-        // The settings and times recorded for too many connections are kept only if there were too many since then.
+        // Settings and times recorded because of too many connections are kept only if there were too many since
+        // then.
         let fins_untracked = since(|counts| counts.fins_untracked);
         let by_resets = since(|counts| counts.tcp_untracked) > fins_untracked;
         LinkCounts {
@@ -190,8 +193,8 @@ impl LinkCounts {
         self.line_lost_nanos as f64 / (self.line_sent_nanos + self.line_lost_nanos).max(1) as f64
     }
 
-    /// Reports that the line was not full while no core was idle, if that was the case for a considerable part of its
-    /// time.
+    /// Reports that the line was not full while no core was idle, if that accounts for a considerable part of the
+    /// line's time.
     fn crowded(&self, way: &str, form: SettingForm) -> Option<Doubt> {
         let [crowded, sent, all] = [
             self.crowded_nanos,
@@ -213,7 +216,7 @@ impl LinkCounts {
         Some(Doubt::new(VoidReason::LinkRateLost, what))
     }
 
-    /// Rate of all received traffic in bits per second over this time; at least one.
+    /// Rate of all received traffic over this time, in bits per second; at least 1.
     fn carried(&self, lived_nanos: u64) -> f64 {
         ((self.bytes + self.straight_bytes) as f64 * 8e9 / lived_nanos.max(1) as f64).max(1.0)
     }
@@ -227,8 +230,9 @@ impl LinkCounts {
             say(
                 VoidReason::LinkDropped,
                 format!(
-                    "{} packets {way} were lost unintentionally: {} for lack of buffers, {} refused \
-                     by the host, {} dropped by its device; the link carried {:.3} Mb/s, write {} for it",
+                    "{} packets {way} were lost unintentionally: {} because the link's buffers were \
+                     full, {} refused by the host, {} dropped by its device; the link carried {:.3} Mb/s, write \
+                     {} for it",
                     self.unintended(),
                     self.unmeant_no_buffer,
                     self.unmeant_refused,
@@ -267,7 +271,7 @@ impl LinkCounts {
                 VoidReason::LinkLate,
                 format!(
                     "packets {way} arrived {:.2} ms late on average, {:.1} ms at worst; {why}; this \
-                     matters less from {} on",
+                     matters less with {} or more",
                     late as f64 / 1e6,
                     self.late_nanos_max as f64 / 1e6,
                     form.text("delay", &format!("{}ms", (late * 10).div_ceil(1_000_000)))
@@ -520,7 +524,7 @@ mod tests {
         check(line, false, Some("write rate = \"64800000kb/s\" or less"));
     }
 
-    /// A message at a command's end names the command's options.
+    /// A message that a command prints at its end names the command's options.
     #[test]
     fn options_are_named_where_there_is_no_file() {
         let there = LinkCounts {
@@ -580,7 +584,7 @@ mod tests {
         );
     }
 
-    /// Too many connections in an earlier run are not reported for a later run that has few enough.
+    /// Too many connections in an earlier run are not reported for a later run with few enough.
     #[test]
     fn connections_that_were_too_many_before() {
         let before = LinkCounts {

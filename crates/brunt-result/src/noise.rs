@@ -1,8 +1,8 @@
 //! How quiet the machine was during a run: late wake-ups of a separate thread, the duration of a fixed piece of work,
 //! how long the load's threads waited for a processor, and which programs used the processors instead. `brunt-probe`
-//! measures it; the terminal, the page and comparisons take it into account for differences and the costs of faults.
+//! measures it; the terminal, the page and comparisons use it to explain differences and the costs of faults.
 //!
-//! The rule: the load itself keeps processors busy, and its threads wait for each other too, so a wait is blamed on
+//! The rule: the load itself keeps processors busy, and its threads also wait for each other, so a wait is blamed on
 //! the machine only as far as other programs, the hypervisor or a quota used the processors in the meantime.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::void::{Doubt, VoidReason};
 
 /// Machine noise above this share is reported.
 pub const NOISE_SHOWN: f64 = 0.02;
-/// Other programs that use at least this share of a processor are reported, whatever they cost the load.
+/// Other programs that use at least this share of a processor are reported, however little they slow the load down.
 pub const OTHERS_SHOWN: f64 = 0.1;
 /// Speed that varies by more than this from run to run is reported; on an idle virtual machine it varies by 1 to 3 %.
 pub const UNEVEN_SHOWN: f64 = 0.05;
@@ -86,7 +86,8 @@ impl MachineNoise {
         (waited + self.stolen_share.unwrap_or(0.0)).min(1.0)
     }
 
-    /// Why the run is doubtful: Brunt was stopped or throttled, or processes were killed for lack of memory.
+    /// Why the run is doubtful: Brunt was stopped or throttled, or the kernel killed processes because memory ran
+    /// out.
     pub fn doubts(&self) -> Vec<Doubt> {
         let mut doubts = Vec::new();
         let mut say = |reason: VoidReason, what: String| {
@@ -136,7 +137,7 @@ impl MachineNoise {
 pub struct NoiseShare {
     /// Share of the response time that the machine could explain, over the point's runs.
     pub explains: f64,
-    /// Time used by other programs, in processors.
+    /// CPU time used by other programs, as a number of CPUs.
     pub others_cpus: Option<f64>,
     /// The program that used most of that time, from the run in which its use was highest.
     pub others_most: Option<String>,
@@ -251,11 +252,11 @@ pub struct MachineDifference {
     /// Logarithm of the factor by which the machine made response times longer for the second point; negative if
     /// shorter. Covers waits of the load's threads, stolen time and the processors' speed.
     pub log_slower: f64,
-    /// Additional time used by other programs for the second point, in processors; `None` for old results.
+    /// Additional CPU time used by other programs for the second point, as a number of CPUs; `None` for old results.
     pub others_cpus: Option<f64>,
     /// How much later the latest wake-up was for the second point, in microseconds: means over runs.
     pub wakeup_max_us: f64,
-    /// Runs of exactly one of the points were stopped or throttled.
+    /// Whether runs of exactly one of the points were stopped or throttled.
     pub disturbed: bool,
 }
 
@@ -270,8 +271,8 @@ pub enum FigureKind {
     Tail(f64),
 }
 
-/// A measured difference between machines explains at most this multiple of itself; more than 1, because waits also
-/// leave caches cold, which is not measured.
+/// A measured difference between machines can explain at most this multiple of itself; it is above 1, because waits
+/// also leave caches cold, which is not measured.
 const MEASURED_TWICE: f64 = 1.5;
 /// Increase in the logarithm of response times per processor used by other programs: they share caches, memory and
 /// cores, which no measured wait shows.
@@ -322,7 +323,7 @@ impl MachineDifference {
         })
     }
 
-    /// The change that the machine's difference allows for a figure derived from response times.
+    /// How much the difference between the machines may have changed a figure derived from response times.
     pub fn allowance(&self, of: FigureKind) -> MachineAllowance {
         let others = self.others_cpus.unwrap_or(0.0);
         let (slower, busier) = (self.log_slower * MEASURED_TWICE, others * OTHERS_COST);
@@ -331,7 +332,7 @@ impl MachineDifference {
         if let FigureKind::Tail(us) = of
             && (self.log_slower.abs() >= NOISE_SHOWN || others.abs() >= OTHERS_SHOWN)
         {
-            // Waits appear in the tail, not evenly over all requests.
+            // Waits affect the tail, not all requests evenly.
             let late = (1.0 + self.wakeup_max_us.abs() / us.max(1e-3)).ln();
             match self.wakeup_max_us > 0.0 {
                 true => longer += late,
@@ -356,7 +357,7 @@ impl MachineDifference {
     }
 }
 
-/// Upper limit of the share taken by the machine: a machine that took all of the time would explain anything.
+/// Upper limit of the share of time taken by the machine: a share of 1 would explain any change.
 const TAKEN_MAX: f64 = 0.95;
 
 fn noises(point: &PointSummary) -> impl Iterator<Item = &MachineNoise> {

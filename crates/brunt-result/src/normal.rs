@@ -1,8 +1,9 @@
-//! The cost of sticky faults. A run under a fault that lasts throughout the run has no baseline; the point without
-//! faults provides one: it has the same workload and axes on a target that is defined in the same way. A study names
-//! that point.
+//! The cost of sticky faults. A run under a fault that lasts throughout the run has no baseline, so the baseline is
+//! the point without faults that has the same workload and axes on a target that is defined in the same way. A study
+//! finds that point.
 //!
-//! The rule: only complete runs of the same round are compared, so that drift of the machine affects both equally.
+//! The rule: only complete runs of the same round are compared, so that drift of the machine affects both sides
+//! equally.
 
 use crate::require::failed_share;
 use crate::statistics::Estimate;

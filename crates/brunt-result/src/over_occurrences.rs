@@ -1,7 +1,7 @@
 //! Computes the effect of intermittent faults over all of their occurrences ([`crate::recurring`]). A study calls
 //! [`recurring_over_runs`] for each point.
 //!
-//! The rule: a total that lacks an occurrence is unknown, not smaller.
+//! The rule: a total is unknown if an occurrence is missing; it is never the sum of the other occurrences.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::statistics::Estimate;
 use crate::summary::{PointSummary, RunSummary};
 
 impl PointSummary {
-    /// The occurrence of an intermittent fault that the fault with this name is; `None` for other faults.
+    /// Which occurrence of an intermittent fault the fault with this name is; `None` if it isn't one.
     pub fn occurrence(&self, name: &str) -> Option<&FaultOccurrence> {
         let mut faults = self.runs.iter().flat_map(|run| &run.faults);
         let fault = faults.find(|fault| fault.name == name)?;
@@ -55,7 +55,7 @@ fn of_fault(runs: &[&RunSummary], index: u32, first: &FaultOccurrence) -> Recurr
     let mut by_run: Vec<Vec<InRun<'_>>> = whole.iter().map(|_| Vec::new()).collect();
     for index in indexes {
         let costs: Vec<Degradation> = whole.iter().filter_map(|run| cost(run, index)).collect();
-        // Judged by the evidence of all runs, as each single occurrence is.
+        // The costs are judged by the evidence of all runs, as for each single occurrence.
         for ((run, cost), all) in whole.iter().zip(together(&costs)).zip(&mut by_run) {
             let seconds = seconds(run, index);
             all.push(InRun { run, seconds, cost });
@@ -232,7 +232,7 @@ mod tests {
         near(all[0].lost_requests, 600.0);
     }
 
-    /// An occurrence whose recovery isn't known has an unknown cost, and so does the run.
+    /// If the recovery from an occurrence isn't known, its cost is unknown, and so is the run's total.
     #[test]
     fn a_total_with_an_unknown_part_is_unknown() {
         let mut open = faulty(0.4);

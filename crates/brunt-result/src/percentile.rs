@@ -1,8 +1,8 @@
 //! Percentiles of response times by name: `p95`, `p99.99`. Experiments choose them, and tables, comparisons and
 //! requirements name them.
 //!
-//! The rule: a percentile is absent if there are so few requests that none is expected beyond it: it would be the
-//! maximum under another name.
+//! The rule: a percentile is absent if the requests are so few that none is expected beyond it, because it would only
+//! repeat the maximum.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ impl Percentile {
             .then_some(nanos.0 as f64 / 1e3)
     }
 
-    /// The values of those of several percentiles that have enough requests.
+    /// The values of those percentiles among several that have enough requests.
     pub fn of_each(percentiles: &[Percentile], histogram: &Histogram) -> PercentilesUs {
         let each = percentiles.iter();
         each.filter_map(|one| Some((*one, one.of(histogram)?)))
@@ -217,7 +217,7 @@ mod tests {
         );
     }
 
-    /// A percentile needs so many requests that at least one is expected beyond it.
+    /// A percentile needs enough requests that at least one is expected beyond it.
     #[test]
     fn too_few_requests_have_no_percentile() {
         let mut times = Histogram::new();

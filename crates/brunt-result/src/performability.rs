@@ -2,10 +2,11 @@
 //! often it is in each. A study computes it for each point whose experiment has `[performability]`.
 //!
 //! The method is that of Markov reward models: J. F. Meyer, "On Evaluating the Performability of Degradable Computing
-//! Systems", IEEE Transactions on Computers C-29(8), 1980. A state is a set of failed components, its reward the
+//! Systems", IEEE Transactions on Computers C-29(8), 1980. A state is a set of failed components; its reward is the
 //! throughput measured under the faults that emulate their failures. The share of time with at least a given service
 //! is the availability of A. Brown and D. Patterson, "Towards Availability Benchmarks: A Case Study of Software RAID
-//! Systems", USENIX ATC 2000: a level of service, not up or down. `chain` computes the probabilities.
+//! Systems", USENIX ATC 2000: they define availability by a level of service instead of by up or down. `chain`
+//! computes the probabilities.
 //!
 //! The rules:
 //! - The normal state is the phase before all faults; a degraded state is the phases during exactly its faults. A phase
@@ -122,7 +123,7 @@ pub struct Performability {
 pub struct SystemState {
     /// Faults in effect; empty in the normal state.
     pub faults: Vec<String>,
-    /// Components with more failed units than the experiment has faults for.
+    /// Components with more failed units than the experiment has faults to emulate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more: Vec<String>,
     /// Share of time that the system spends in the state.
@@ -144,23 +145,23 @@ pub struct StateFigures {
     pub bytes_per_second: Estimate,
     /// Mean response time; `null` if no request was answered or due.
     pub response_mean_us: Option<Estimate>,
-    /// 99th percentile of the response time; `null` also if the state occurred several times in a run.
+    /// 99th percentile of the response time; `null` also if a run contains the state several times.
     pub response_p99_us: Option<Estimate>,
     /// Share of requests that failed.
     pub failed_share: Estimate,
 }
 
-/// A share of time, as far as it is known.
+/// Bounds of a share of time: a state may be unmeasured, or its intervals may contain the threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeShare {
-    /// Share of time in states that have the service, judging by their 95 % intervals.
+    /// Share of time in states that certainly have the service, judging by their 95 % intervals.
     pub at_least: f64,
-    /// Share of time in states that may have the service: also those whose intervals contain the bound, and those
+    /// Share of time in states that may have the service, including those whose intervals contain the bound and those
     /// that were not measured.
     pub at_most: f64,
 }
 
-/// Expected figures from one run.
+/// Expected figures computed from one run.
 struct Expected {
     requests_per_second: f64,
     bytes_per_second: f64,
@@ -212,7 +213,8 @@ impl Performability {
             known.and_then(|known| Estimate::of(&known))
         };
         let verdict = |verdict| share(&|state| state.service == Some(verdict));
-        // Computed from the other side, because the sum over all states may be slightly less than 1.
+        // Computed as the complement of the states without the service, because the sum over all states may be
+        // slightly less than 1.
         let at_most = 1.0 - verdict(RequirementVerdict::Missed);
         let open = not_measured + verdict(RequirementVerdict::Undecided);
         let at_least = match open > 0.0 {
@@ -324,8 +326,7 @@ fn expected(
         let sum: f64 = measured.iter().map(|(share, one)| share * get(one)).sum();
         sum / time
     };
-    // Weighted by requests: a state in which no request is answered does not affect the response time of answered
-    // requests.
+    // Weighted by requests: a state in which no request is answered doesn't affect this mean.
     let serving = || {
         let serves = |(_, one): &&(f64, &PhaseFigures)| one.requests_per_second > 0.0;
         measured.iter().filter(serves)
@@ -395,7 +396,7 @@ pub fn share_in_words(share: f64) -> String {
     match distance {
         _ if distance <= 0.0 => format!("{percent:.0}%"),
         _ if distance >= 1e-9 => {
-            // A little more, so that 10 does not become 9.999.
+            // Add a little, so that the logarithm of 10 isn't rounded down to 0.
             let size = (distance.log10() + 1e-9).floor();
             let decimals = (2.0 - size).clamp(0.0, 12.0) as usize;
             format!("{percent:.decimals$}%")

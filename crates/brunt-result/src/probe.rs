@@ -30,7 +30,7 @@ pub struct ProbeRecord {
     /// Means over the measured time, by host, then by `probe.metric` or `probe.instance.metric`. Idle disks and
     /// interfaces are omitted.
     pub hosts: BTreeMap<String, BTreeMap<String, f64>>,
-    /// Samples from other hosts, by host name. All other counts of this record are from the machine that ran the
+    /// Samples from other hosts, by host name. All other counts in this record are those of the machine that ran the
     /// experiment.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub elsewhere: BTreeMap<String, HostProbes>,
@@ -43,7 +43,7 @@ pub struct HostProbes {
     pub samples: u64,
     /// Samples that were late by more than a tenth of the interval.
     pub late: u64,
-    /// Samples skipped because the previous one took too long.
+    /// Samples that were skipped because the previous one took too long.
     pub missed: u64,
     /// Samples that the host took and dropped, because too many others were waiting to be read.
     pub dropped: u64,

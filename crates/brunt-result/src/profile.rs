@@ -3,7 +3,7 @@
 //! show it.
 //!
 //! The rule: samples count time on a processor only, so waiting appears as idle time of the machine, not as samples.
-//! A sample whose function has no name is counted as such; its name is never guessed.
+//! A sample whose function has no name is counted as unnamed; its name is never guessed.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::degradation::PhaseKind;
 /// Functions kept for each role and phase of a run.
 pub const HOTTEST_MAX: usize = 20;
 
-/// A part of the storage path, as in performance studies of iSCSI.
+/// A part of the storage path, as distinguished in performance studies of iSCSI.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -320,7 +320,8 @@ mod tests {
         }
     }
 
-    /// Runs add up by function and part; a time that is unknown for one run is unknown for their sum.
+    /// Samples of several runs are added by function and part; a time that is unknown for one run is unknown for the
+    /// sum.
     #[test]
     fn runs_add_up() {
         let of = |phase| RunProfile {

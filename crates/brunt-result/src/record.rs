@@ -75,7 +75,7 @@ impl RequestStatus {
 /// A single request, recorded if the workload asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRecord {
-    /// The worker that sent the request.
+    /// Worker that sent the request.
     pub worker: u32,
     /// Position in the worker's sequence.
     pub index: u64,
@@ -158,12 +158,13 @@ pub struct Figures {
     pub counts: Counts,
     /// Cost of measuring, over all workers.
     pub cost: Cost,
-    /// Total time that requests were in flight, in nanoseconds, including those not yet completed. Divided by the
-    /// elapsed time, it is the mean number in flight.
+    /// Total time that requests were in flight, in nanoseconds, including requests that have not completed yet.
+    /// Divided by the elapsed time, this is the mean number of requests in flight.
     pub in_flight_nanos: u64,
 }
 
-/// Limits a peer's list to the number of kinds that exist: a histogram takes far more memory than its text.
+/// Limits a list from a peer to the number of kinds that exist, because a histogram takes far more memory than its
+/// text.
 fn each_kind_once<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<(OpKind, OpFigures)>, D::Error> {
@@ -302,7 +303,7 @@ impl Figures {
         self.sum(|op| op.completed)
     }
 
-    /// Bytes that these requests transferred, excluding those that an unmap covers.
+    /// Bytes that these requests transferred, without the bytes that an unmap covers.
     pub fn bytes(&self) -> u64 {
         self.sum_moved(|op| op.bytes)
     }
@@ -317,8 +318,8 @@ impl Figures {
         self.sum(|op| op.late)
     }
 
-    /// The kinds that determine a run's rate and response times: all but flushes, which have their own row. If the load
-    /// makes only flushes, they count.
+    /// The kinds that determine a run's rate and response times: all except flushes, which have a separate row.
+    /// Flushes count if the load makes nothing else.
     fn headline(&self) -> impl Iterator<Item = &OpFigures> {
         let only_flushes = self.ops.iter().all(|(kind, _)| *kind == OpKind::Flush);
         let ops = self.ops.iter();
@@ -412,8 +413,8 @@ pub enum Stopped {
     Interrupted,
     /// The device is gone.
     DeviceGone,
-    /// A host was lost that had workers, a target, a service, a fault or a bridge; whatever it would have done from
-    /// then on is missing from the results.
+    /// A host was lost that had workers, a target, a service, a fault or a bridge; the results lack whatever it would
+    /// have done afterwards.
     HostLost,
 }
 
@@ -552,7 +553,7 @@ impl Outcome {
     }
 }
 
-/// The share of `whole` that corresponds to `count` of `all`.
+/// The part of `whole` that corresponds to `count` out of `all`.
 pub(crate) fn part(whole: f64, count: u64, all: u64) -> f64 {
     whole * count as f64 / all.max(1) as f64
 }

@@ -2,8 +2,9 @@
 //! is also a separate fault, with its own verdict ([`crate::degradation`]). [`crate::over_occurrences`] computes this
 //! effect.
 //!
-//! The rule: a total that lacks an occurrence is unknown, not smaller. Occurrences in one run share their baseline, so
-//! only runs count as independent: every figure is computed per run, then averaged over runs.
+//! The rule: a total is unknown if an occurrence is missing; it is never the sum of the other occurrences.
+//! Occurrences in one run share their baseline, so only runs count as independent: every figure is computed per run,
+//! then averaged over runs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,6 @@ pub struct RecurringOverRuns {
     pub recovered_s: Option<Estimate>,
     /// Occurrences after which the rate did not recover, in all runs.
     pub not_recovered: usize,
-    /// Occurrences for which noise or the next fault hid whether the rate recovered, in all runs.
+    /// Occurrences after which noise or the next fault hid whether the rate recovered, in all runs.
     pub recovery_inconclusive: usize,
 }

@@ -21,12 +21,12 @@ pub const ISSUE_ERROR_TRUE_MAX_US: f64 = 1_000.0;
 pub const ISSUE_ERROR_DEGRADED_MAX_US: f64 = 100_000.0;
 /// If more than this share of the requests was dropped or failed, the result is not a replay.
 pub const LOST_DEGRADED_MAX: f64 = 0.01;
-/// A request sent later than this after it was due counts as late.
+/// A request sent more than this after it was due counts as late.
 pub const LATE_AFTER_US: f64 = 100.0;
 /// Gaps between requests that differ by at most this count as equal in `ks_beyond_slack`.
 pub const GAP_SLACK_US: f64 = 50.0;
 
-/// Whether the measured load is that in the trace.
+/// Whether the measured load is the one in the trace.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -72,8 +72,8 @@ pub struct ReplayFidelity {
     /// Requests of the trace that were not sent, by reason.
     #[serde(default)]
     pub unsent: UnsentRequests,
-    /// Requests sent to the device, counting each piece of split ones. The figures below are based on these, except
-    /// `rows`.
+    /// Requests sent to the device, counting each piece of split ones. The figures below, except `rows`, are based on
+    /// these requests.
     #[serde(default)]
     pub pieces: u64,
     /// Requests that succeeded, counting each piece of split ones.
@@ -82,25 +82,29 @@ pub struct ReplayFidelity {
     pub digests: ReplayDigests,
     /// Time from when a request was due to when it was sent.
     pub issue_error: Option<Latencies>,
-    /// How late the last request was relative to the first, as a share of the time between them.
+    /// By how much later the last request was sent, relative to its due time, than the first, as a share of the time
+    /// between them.
     pub drift: Option<f64>,
-    /// How late the last request was relative to the first, in microseconds: more meaningful for a short trace.
+    /// By how much later the last request was sent, relative to its due time, than the first, in microseconds: more
+    /// meaningful for a short trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift_us: Option<f64>,
     /// Requests sent late, by cause.
     pub late: LateRequests,
-    /// Requests that were sent after one that follows them in the trace.
+    /// Requests that were sent after a request that follows them in the trace.
     pub reordered: u64,
-    /// Requests among `reordered` that touch the same blocks as the other one, if one of the two changes data.
+    /// Requests among `reordered` that touch the same blocks as the request sent before them, if one of the two
+    /// changes data.
     pub reordered_overlapping: u64,
     /// Requests that became due while another one on the same blocks was in flight, if one of the two changes data.
     pub conflicts: ReplayConflicts,
-    /// Difference between the times between requests as sent and as due.
+    /// Difference between the distributions of the times between requests, as sent and as due.
     pub gaps: Option<GapDistance>,
     /// Writes and unmaps with FUA in the trace (forced to stable storage).
     #[serde(default)]
     pub forced: ForcedWrites,
-    /// Figures for each device in the trace, if there are several: the first 15, and all others together.
+    /// Figures for each device in the trace, if there are several: for each of the first 15, and for all others
+    /// together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceFidelity>,
     /// Rows of the trace that were left out, repaired or moved, by reason.
@@ -148,14 +152,14 @@ pub struct ForcedWrites {
 /// How faithful the replay of one device of the trace was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceFidelity {
-    /// The device's name in the trace; `null` for all others.
+    /// The device's name in the trace; `null` in the entry that combines all devices after the first 15.
     pub device: Option<String>,
     /// The target on which this device was replayed, if several targets have their own devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Requests of the trace that should have been sent: `sent` and all of `unsent`.
     pub planned: u64,
-    /// Requests that were sent.
+    /// Requests of the device that were sent.
     pub sent: u64,
     /// Requests that were not sent, by reason.
     #[serde(default)]
@@ -214,21 +218,21 @@ pub struct ReplayConflicts {
     pub requests: u64,
 }
 
-/// Difference between two distributions of gaps.
+/// Difference between two distributions of times between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GapDistance {
     /// The Kolmogorov-Smirnov distance: the largest difference between the two cumulative shares.
     pub ks: f64,
     /// The Kolmogorov-Smirnov distance if gaps that differ by at most 50 µs count as equal.
     pub ks_beyond_slack: f64,
-    /// Distance that two samples of the same distribution do not exceed in 95 of 100 cases.
+    /// Distance that two samples of the same distribution stay within in 95 of 100 cases.
     pub by_chance: f64,
 }
 
 /// A part of the replay's time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayMoment {
-    /// Start of the part, in seconds from the start, by when requests were due.
+    /// Start of the part, in seconds from the start; requests belong to the part in which they were due.
     pub start_s: f64,
     /// End of the part.
     pub end_s: f64,

@@ -1,8 +1,8 @@
 //! Thresholds that an experiment requires of its figures (`[[require]]`), and whether its results meet them.
 //!
-//! The rule: a mean over runs meets or misses a threshold only if its whole 95 % confidence interval is on one side of
-//! it; otherwise the requirement is undecided. Requirements on each run (the maximum, the share that failed) have to
-//! hold in every one.
+//! The rule: a mean over runs meets or misses a threshold only if its whole 95 % confidence interval is on one side
+//! of it; otherwise the requirement is undecided. Requirements on each run (the maximum, the share of failed
+//! requests) have to hold in every run.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -48,7 +48,7 @@ struct RequirementEntry {
     /// The figure has to be below this bound: a duration, requests per second, bytes per second or a percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     below: Option<Bound>,
-    /// The figure has to be above this bound.
+    /// The figure has to be above this bound: a duration, requests per second, bytes per second or a percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     above: Option<Bound>,
     /// Kind of operation, such as read or write; default: all kinds together.
@@ -230,7 +230,7 @@ pub(crate) fn failed_share(run: &RunSummary) -> Option<f64> {
     (all > 0).then(|| lost as f64 / all as f64)
 }
 
-/// The side of the bound on which a figure has to be.
+/// The side of the bound that a figure has to be on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Below,
@@ -537,7 +537,7 @@ impl Requirement {
         }
     }
 
-    /// The run furthest on the wrong side.
+    /// The run that misses the bound by most, or meets it by least.
     fn worst(&self, values: &[f64]) -> Option<Estimate> {
         let worst = match self.side {
             Side::Below => values.iter().copied().reduce(f64::max),

@@ -1,6 +1,6 @@
-//! `runs.jsonl`: the finished runs of an experiment that has not ended, one line per run. When the experiment ends,
-//! it writes them to `summary.json` and removes this file, so that the cost of a run doesn't depend on how many there
-//! were before.
+//! `runs.jsonl`: the finished runs of an experiment that has not ended, one line per run. Adding a run costs the same
+//! however many runs there were before. When the experiment ends, it writes the runs to `summary.json` and removes
+//! this file.
 //!
 //! The rule: readers of a result get its summary from [`Summary::read`], which adds these runs. A last line without a
 //! line break belongs to a run whose record was being written when the program or machine stopped; it is left out.
@@ -81,7 +81,7 @@ impl RunLog {
         Ok(log)
     }
 
-    /// Adds the last run of these points, which ended together. It is on stable storage when this returns.
+    /// Adds the last run of each of these points; the runs ended together. It is on stable storage when this returns.
     ///
     /// # Errors
     /// The folder's file system is full or reports an error.
@@ -95,7 +95,7 @@ impl RunLog {
         self.append(&LoggedRun { points })
     }
 
-    /// Removes the file: the summary has its runs.
+    /// Removes the file, because the summary now has its runs.
     pub fn remove(self) {
         let _ = std::fs::remove_file(self.path);
     }
@@ -140,8 +140,8 @@ impl Summary {
     /// # Errors
     /// There is no summary, it has another format, or a file is damaged; the error names the file.
     pub fn read(folder: &Path) -> Result<Summary, SummaryError> {
-        // Read the log first. It is removed once the summary has all runs, so if the summary were read first, the
-        // runs could be missing from both.
+        // Read the log first. The log is removed once the summary has all runs, so if the summary were read first,
+        // the runs could be missing from both.
         let log = read_log(folder)?;
         let mut summary = Summary::read_file(folder)?;
         if let Some(log) = log.filter(|_| !summary.complete) {
@@ -154,7 +154,7 @@ impl Summary {
     }
 }
 
-/// The log's text; `None` if there is no log.
+/// The log's text; `None` if the file doesn't exist.
 fn read_log(folder: &Path) -> Result<Option<Vec<u8>>, SummaryError> {
     let path = folder.join(FILE_NAME);
     match std::fs::read(&path) {
@@ -189,7 +189,7 @@ fn add_logged(summary: &mut Summary, log: &[u8]) -> Result<(), SummaryMistake> {
     for (number, line) in lines {
         let run: LoggedRun = match serde_json::from_slice(line) {
             Ok(run) => run,
-            // After a power loss, the end of the line may have been written without its beginning.
+            // After a power loss, the end of the line may be on disk without its beginning.
             Err(_) if number == last && line.contains(&0) => break,
             Err(error) => return Err(damaged(number)(error)),
         };

@@ -148,7 +148,7 @@ pub struct Welch {
     pub difference: f64,
     /// Lower end of the difference's 95 % interval.
     pub low: f64,
-    /// Upper end of the interval.
+    /// Upper end of the difference's 95 % interval.
     pub high: f64,
     /// The statistic.
     pub t: f64,
@@ -276,7 +276,7 @@ fn exact_p(count_a: usize, count_b: usize, u: f64) -> f64 {
     ways.iter_mut().for_each(|row| row[0] = 1.0);
     for i in 1..=count_a {
         for j in 1..=count_b {
-            // The largest is either one of b (it exceeds i of a) or one of a.
+            // The largest figure is either from b (it exceeds those of i runs of a) or from a.
             let (before, from) = ways.split_at_mut(j);
             for u in (0..=i * j).rev() {
                 let last_b = if u >= i { before[j - 1][u - i] } else { 0.0 };
@@ -400,7 +400,7 @@ mod tests {
             ..metric(4)
         };
         assert_eq!(compare(&[lower], MARGIN)[0].verdict, Verdict::Worse);
-        // Rejected metrics don't cost the others any power.
+        // Metrics that are found different don't reduce the power for the others.
         let both = compare(&[metric(3), metric(4)], MARGIN);
         assert_eq!(both[1].p_holm, both[1].effect.map(|effect| effect.p));
     }
@@ -527,8 +527,8 @@ mod tests {
         assert!((paired.effect.unwrap().value - 1.1).abs() < 0.02);
     }
 
-    /// A figure that expresses the same fact as another does not reduce the power of the rest, and is corrected by
-    /// the same factor as that other figure.
+    /// A figure that expresses the same fact as another one does not reduce the power for the rest, and is corrected
+    /// by the same factor as that one.
     #[test]
     fn one_figure_is_counted_once() {
         let (a, b) = (

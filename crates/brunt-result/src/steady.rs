@@ -1,7 +1,7 @@
 //! The steady state of a run: the criteria, and how its rounds met them. Loads apply the criteria to end a run;
 //! reports show the rounds. The default is the criterion for throughput in SNIA's Solid State Storage Performance
 //! Test Specification: over a window of five rounds, the values range within 20 % of their mean, and the slope of the
-//! least-squares line accounts for at most 10 % of it. The others are those of fio (`steadystate`).
+//! least-squares line accounts for at most 10 % of it. The other criteria are those of fio (`steadystate`).
 
 use std::fmt;
 
@@ -162,7 +162,8 @@ pub struct SteadyRounds {
 }
 
 impl SteadyRounds {
-    /// The rounds that the criteria apply to at the end of the run: fewer than `rule.window` if it ended before.
+    /// The rounds that the criteria apply to at the end of the run; fewer than `rule.window` if the run ended before
+    /// it had that many.
     pub fn window(&self) -> &[f64] {
         &self.values[self.values.len().saturating_sub(self.rule.window)..]
     }
@@ -191,7 +192,7 @@ impl fmt::Display for SteadyRounds {
 mod tests {
     use super::*;
 
-    /// The window is at the end of the run, and its criteria are shares of its mean.
+    /// The window covers the end of the run, and the criteria are shares of the window's mean.
     #[test]
     fn the_last_window_is_described() {
         let rounds = |values: &[f64]| SteadyRounds {

@@ -1,5 +1,5 @@
-//! `summary.json`: the small result file for people and scripts. It is written without runs before the first one, and
-//! with all of them at the end; in between, [`crate::run_log`] keeps them.
+//! `summary.json`: the small result file for people and scripts. It is written without runs before the first run, and
+//! with all runs at the end; in between, [`crate::run_log`] keeps them.
 //!
 //! Keys end with their unit. Percentiles of a point come from the merged histograms of its runs; confidence intervals
 //! come from one value per run.
@@ -52,10 +52,11 @@ pub struct Summary {
     /// Why the experiment ended early, if it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trouble: Option<String>,
-    /// Label given with `brunt run --label`, such as a commit. `brunt history` names results after it.
+    /// Label given with `brunt run --label`, such as a commit. `brunt history` names results by their labels.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub label: Option<String>,
-    /// If its runs took turns with those of other experiments: which experiments, and its place among them.
+    /// If the experiment's runs took turns with those of other experiments: which experiments, and its place among
+    /// them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interleaved: Option<InterleavedWith>,
     /// The experiment as run; the same `seed` reproduces the same requests in the same order.
@@ -222,7 +223,7 @@ pub struct RunSummary {
     /// Packet counters of the lab's links.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, crate::link::LinkReport>,
-    /// What probe packets measured of each link between other machines before the run.
+    /// What probe packets measured on each link between other machines before the run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub link_proofs: BTreeMap<String, crate::link::LinkProof>,
     /// How long the run waited for each service with `healthy` before it began, in seconds.
@@ -243,7 +244,7 @@ pub struct RunSummary {
     /// The run's hosts, for a workload that ran on other hosts.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub hosts: Vec<HostFigures>,
-    /// For a run on several hosts that ended at different times: the time that its rates cover. Without it, the rates
+    /// For a run on several hosts that ended at different times: the time that its rates cover. If absent, the rates
     /// are the sums of the workers' own rates.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub common: Option<CommonTime>,
@@ -314,7 +315,7 @@ impl FaultSummary {
         let seconds = |at: Nanos| (at.0 as f64 - start.0 as f64) / 1e9;
         let span = |record: &FaultRecord| FaultSpan {
             start_s: seconds(record.start),
-            // A fault removed after the run lasted as long as the run.
+            // A fault that is removed after the run's end counts as lasting until the end.
             end_s: record.end.filter(|at| *at < end).map(seconds),
         };
         let gap = |gap: &FaultGap| GapSummary {
@@ -386,8 +387,8 @@ impl RunSummary {
         }
     }
 
-    /// Computes the rates of the phases again, from the run's intervals. Response times stay unchanged: they need more
-    /// data than is stored.
+    /// Computes the rates of the phases again, from the run's intervals. Response times stay unchanged, because they
+    /// need more data than is stored.
     pub fn rate_phases(&mut self, series: &[IntervalFigures]) {
         let found = FaultSummary::phases(&self.faults, series);
         for phase in &mut self.phases {
@@ -442,8 +443,8 @@ pub struct CostPerRequest {
     /// CPU time of the workers and of threads that work for them (kernel threads: io-wq, SQPOLL), in nanoseconds;
     /// `null` if the kernel threads could not be found.
     pub cpu_ns: Option<f64>,
-    /// The part of the CPU time spent polling for completions instead of sleeping (polling of sockets, and SQPOLL),
-    /// in nanoseconds; `null` in results written before it was recorded.
+    /// The part of the CPU time that was spent polling for completions instead of sleeping (polling of sockets, and
+    /// SQPOLL), in nanoseconds; `null` in results written before it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polling_ns: Option<f64>,
     /// System calls of the workers' rings.
@@ -615,8 +616,8 @@ impl Summary {
         self.points.iter().flat_map(|point| &point.degradation)
     }
 
-    /// A note for display if verdicts about faults were computed again, or come from other methods; `None` if this
-    /// version made them.
+    /// A note for display if verdicts about faults were computed again or come from other methods; `None` if they
+    /// were made by this version's methods.
     pub fn judged_note(&self) -> Option<String> {
         let (by, version) = (&self.brunt, env!("CARGO_PKG_VERSION"));
         let others = self.effects().filter(|effect| effect.methods != METHODS);
@@ -648,11 +649,13 @@ impl Summary {
         io::Write::write_all(&mut file, text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&new, &path)?;
-        // Syncs the names of this file and of a run log created before: the log is removed after this.
+        // Puts the names of this file and of a run log created before it on stable storage, because the log is
+        // removed after this.
         std::fs::File::open(folder)?.sync_all()
     }
 
-    /// Reads the file alone. While an experiment is running, its runs are stored elsewhere: use [`Summary::read`].
+    /// Reads the file alone. While an experiment is running, its runs are stored in another file: use
+    /// [`Summary::read`].
     pub(crate) fn read_file(folder: &Path) -> Result<Summary, SummaryError> {
         let path = folder.join(FILE_NAME);
         let text = std::fs::read_to_string(&path).map_err(|source| SummaryError {
@@ -663,14 +666,14 @@ impl Summary {
     }
 
     fn parse(text: &str) -> Result<Summary, SummaryMistake> {
-        /// The fields common to all formats.
+        /// The fields that all versions of the format share.
         #[derive(Deserialize)]
         struct Head {
             format: u32,
             brunt: String,
         }
-        // Parse bytes, as for other files of results: the compiler makes another copy of all deserializers for each
-        // kind of reader.
+        // Parse from bytes, as for other files of results: for each kind of reader, the compiler would make another
+        // copy of all deserializers.
         let text = text.as_bytes();
         let Head { format, brunt } = serde_json::from_slice(text).map_err(SummaryMistake::Json)?;
         if format != FORMAT {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The rule: a value that was not measured, such as traffic without load, is `None`, never zero; a sum that lacks one
-//! of its parts is `None`, too. A packet counts on each link that it crosses, in both directions, with its Ethernet
+//! of its parts is `None`, too. A packet counts on each link that it crosses, in either direction, with its Ethernet
 //! header, and at each interface that sends it. Links of a lab and interfaces of other hosts never carry the same
 //! packets.
 
@@ -36,7 +36,7 @@ pub struct RunTransfer {
     /// Interfaces whose bytes are unknown, and why. If there are any, the run has no ratio.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unknown: BTreeMap<String, UnknownTraffic>,
-    /// Bytes in the parts that faults cut the run into; empty without faults.
+    /// Bytes in each part into which faults divide the run; empty without faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseTransfer>,
 }
@@ -60,12 +60,13 @@ pub struct LinkTraffic {
 }
 
 /// Bytes of another host's interface during the measured time of a run, from the kernel's counters. Errors are
-/// maximum expected errors, not statistical ones.
+/// maximum expected errors, not confidence intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InterfaceTraffic {
     /// Bytes sent. Ratios include them.
     pub sent_bytes: u64,
-    /// How far `sent_bytes` may be off, because counters are read some time before the load begins and after it ends.
+    /// How far `sent_bytes` may be off, because counters are read some time before the load begins and some time
+    /// after it ends.
     pub sent_error_bytes: u64,
     /// Bytes received. Ratios don't include them, because another host's interface has sent them.
     pub received_bytes: u64,
@@ -73,7 +74,7 @@ pub struct InterfaceTraffic {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_sent_bytes_per_second: Option<f64>,
     /// Half the width of the interval that contains the rate without load during the run with a probability of 95 %,
-    /// judging by how it varied before.
+    /// based on how the rate varied before the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_sent_error_bytes_per_second: Option<f64>,
 }
@@ -103,7 +104,8 @@ pub struct PhaseTransfer {
     pub start_s: f64,
     /// End of the part.
     pub end_s: f64,
-    /// Bytes that requests read and wrote in this part: the rate in its whole intervals times its length.
+    /// Bytes that requests read and wrote in this part: the rate in the part's whole intervals times the part's
+    /// length.
     pub useful_bytes: u64,
     /// Bytes that each link carried in this part.
     pub links: BTreeMap<String, WayBytes>,
@@ -132,10 +134,10 @@ pub struct TransferEfficiency {
     pub delayed: Option<CarriedBytes>,
     /// Efficiency of each link and of each interface.
     pub links: BTreeMap<String, CarriedBytes>,
-    /// Efficiency of the parts that faults cut runs into.
+    /// Efficiency in each part into which faults divide the runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseEfficiency>,
-    /// Runs that were left out: incomplete, or their links or interfaces were not read.
+    /// Runs that were left out because they were incomplete, or because their links or interfaces were not read.
     pub runs_left_out: u32,
 }
 
@@ -419,7 +421,7 @@ impl<'a> Carrier<'a> {
 }
 
 impl Sum {
-    /// This number of bytes per useful byte.
+    /// Converts bytes to bytes per useful byte; `None` without useful bytes.
     fn per_useful(&self, bytes: f64) -> Option<f64> {
         (self.useful > 0.0).then(|| bytes / self.useful)
     }
@@ -554,7 +556,7 @@ mod tests {
         );
     }
 
-    /// A phase after a fault includes the links' traffic even while the load moved nothing.
+    /// A phase after a fault includes the links' traffic even if the load moved nothing in it.
     #[test]
     fn parts_of_runs() {
         let part = |kind, start_s: f64, end_s: f64, useful_bytes, there| PhaseTransfer {
@@ -614,7 +616,8 @@ mod tests {
         made
     }
 
-    /// Interfaces count what they send, like links; the error is that of the counters, and of the idle rate for two seconds.
+    /// Interfaces count what they send, as links do; the error consists of the counters' error and that of the idle
+    /// rate over two seconds.
     #[test]
     fn interfaces_have_the_same_figures_as_links_with_their_errors() {
         let found = efficiency(&[of_interfaces(Some(20_000.0))]).unwrap();

@@ -2,7 +2,7 @@
 //! and how the suggested value is found. Hooks, loads and links include a reason in every such message; the table in
 //! `docs/results.md` is generated from these lines.
 //!
-//! The rule: a message whose reason has settings names one of them, with a value computed from measurements. If no
+//! The rule: if a reason has settings, its message names one of them, with a value computed from measurements. If no
 //! setting would have helped, `settings` is empty, `value` says why, and the message ends with what to do
 //! ([`VoidReason::instead`]).
 
@@ -11,7 +11,7 @@ use std::fmt;
 /// The consequence of a reason for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VoidWeight {
-    /// The run is invalid and the experiment ends; its figures are not in the table of runs.
+    /// The run is invalid and the experiment ends; the run's figures are not in the table of runs.
     Void,
     /// The run is recorded as incomplete: no estimate includes it, and the experiment ends.
     Incomplete,
@@ -55,7 +55,7 @@ macro_rules! reasons {
                 match self { $(VoidReason::$reason => $when,)* }
             }
 
-            /// The settings of which the message names at least one; empty if none would have helped.
+            /// The settings, at least one of which the message names; empty if none would have helped.
             pub fn settings(self) -> &'static [&'static str] {
                 match self { $(VoidReason::$reason => &[$($setting),*],)* }
             }
@@ -75,52 +75,56 @@ macro_rules! reasons {
 
 reasons! {
     NotReady: Void, "a link, a fault's thread or the prober could not be set up for the run", [],
-        "none: the message has the kernel's or the device's error, and a sufficient `ulimit` if that was the limit",
-        "fix what the error names (brunt doctor shows what this machine lacks), then run the experiment again";
+        "none: the message includes the error of the kernel or device, and a sufficient `ulimit` if that was the limit",
+        "correct what the error names (brunt doctor shows what this machine lacks), then run the experiment again";
     RoleDied: Void, "a target or sink of the experiment ended unexpectedly", ["stop", "repetitions", "kill", "serve"],
-        "half of the time that the run had lasted, or the number of complete rounds; `kill`: the time of a SIGKILL; \
-         `serve`: nine tenths of the available memory, if the kernel killed it because it was out of memory";
+        "half of the time that the run had lasted, or the number of complete rounds; `kill`: the time \
+         of the SIGKILL; `serve`: nine tenths of the available memory, if the kernel killed it because it was \
+         out of memory";
     LinksUnread: Void, "the counters of the lab's links could not be read", [],
-        "none: the message has the kernel's error",
+        "none: the message includes the kernel error",
         "run the experiment again: it gets a new lab each time; if it happens again, dmesg may say why";
     LinkDropped: Void, "a link or its hosts' devices dropped packets unintentionally", ["rate"],
         "three quarters of the rate that the link carried";
-    FaultTooLate: Void, "the run ended before a fault's time", ["at", "stop"],
-        "`at`: half of the time that the run lasted; `stop`: twice the fault's time";
-    FaultAfterRun: Void, "the run ended before the fault was in effect", ["stop"],
-        "twice the time at which it was in effect";
+    FaultTooLate: Void, "the run ended before a fault was due", ["at", "stop"],
+        "`at`: half of the time that the run lasted; `stop`: twice the fault's `at`";
+    FaultAfterRun: Void, "the run ended before a fault took effect", ["stop"],
+        "twice the time at which the fault took effect";
     FaultTargetAway: Void, "the fault's target was frozen or dead for the fault's whole duration", ["for"],
         "twice the fault's duration";
     FaultUnseen: Void, "a storage fault or TCP reset was injected, but affected no request",
         ["for", "p=", "every=", "lba=", "port", "read", "fsync", "trim", "flaky:", "bad-blocks:", "torn:"],
-        "from the run's requests or time: a value for 12 expected hits, a fifth of the requests, twice the time";
+        "from the run's requests or time: a value with which 12 hits are expected, a fifth of the \
+         requests, twice the time";
     FaultUnseenAgain: Void, "a fault ended with its target's process and was not detected after the restart", ["for"],
-        "the time that it lasted, plus twice the time for which Brunt looked for it in vain";
+        "the time that the fault lasted, plus twice the time for which Brunt looked for it without detecting it";
     FaultRefused: Void, "the machine does not allow a fault: too much memory, no such core, or a \
      killed process that does not start again", ["memory", "cores"],
-        "`memory`: nine tenths of the free memory, or the limit of locked memory; `cores`: those that the process \
-         may use. Otherwise none: the message has the kernel's error and a remedy, such as a sufficient `ulimit`";
+        "`memory`: nine tenths of the free memory, or the limit of locked memory; `cores`: those that \
+         the process may use. Otherwise none: the message includes the kernel error and a remedy, such as a \
+         sufficient `ulimit`";
     FaultWeak: Void, "a fault was injected, but its effect was too small to prove: a CPU share that was not \
         sustained, an impairment that probe packets cannot distinguish from the link before",
         ["cpu", "memory", "delay", "jitter", "rate", "loss", "corrupt", "duplicate", "reorder", "ecn", "slow_close"],
-        "from the proof's measurement: the share that was reached, twice the delay, jitter or share of packets that \
-         the link had before, two thirds of the measured rate; none for `freeze`, `kill` and `partition`, whose \
-         message has what was seen instead";
+        "from the proof's measurement: the share that was reached, twice the delay, jitter or share \
+         of packets that the link had before, two thirds of the measured rate; none for `freeze`, `kill` and \
+         `partition`, whose message says what was observed instead";
     FaultNotGone: Void, "a fault was removed, but its effect can still be detected",
         ["delay", "jitter", "loss", "corrupt", "duplicate", "reorder", "ecn", "rate"],
-        "for links: twice the delay, jitter or share of packets that remained, half of the rate; otherwise none: the \
-         message says what remained";
-    FaultUnfit: Void, "what a fault should affect does not exist, or is not in a state in which it can fail",
+        "for links: twice the delay, jitter or share of packets that remained, or half of the rate; \
+         otherwise none: the message says what remained";
+    FaultUnfit: Void, "the component that a fault should affect does not exist, or is not in a state \
+     in which it can fail",
         ["member", "layer", "group", "link", "to", "serve"],
         "the good members, or the existing arrays, port groups or links; half of a LUN's size if an array could not \
          be rebuilt in time";
-    FaultControl: Void, "a storage fault's layer, or its process, refused a command", [],
-        "none: the message quotes the refusal, which names what is accepted",
-        "see what the target said on standard error, and what its layers accept (brunt help devices)";
+    FaultControl: Void, "a storage fault's layer, or the process that serves it, refused a command", [],
+        "none: the message quotes the refusal, which names the accepted values",
+        "see what the target wrote to standard error, and what its layers accept (brunt help devices)";
     FaultHostLost: Incomplete, "a host with a fault, a target or service of the experiment, or an inline bridge was \
         lost", [],
         "none: the message says how it was lost",
-        "check that host: whether its agent was ended, all its processors are busy or its network is down";
+        "check that host: its agent may have been ended, all its processors may be busy, or its network may be down";
     FaultPanicked: Void, "the thread of a fault panicked", [], "none: this is a defect in Brunt",
         "this is a defect in Brunt: please report it with the experiment file and its seed; without \
          this fault the experiment runs";
@@ -132,7 +136,7 @@ reasons! {
         "`for`: nine tenths of the time until resets found too many connections; `slow_close`: \
          shortened in proportion to the excess of held FINs";
     LinkRateLost: Doubtful, "a link's line stalled while packets waited", ["rate"],
-        "nine tenths of the line's rate times the share of time in which it ran";
+        "nine tenths of the line's rate times the share of time in which it was not stalled";
     LinkLate: Doubtful, "a link's thread delivered packets late", ["delay"],
         "ten times the mean lateness";
     LinkOrdered: Doubtful, "packets were delayed beyond their jitter to keep their order", ["keep_order"],
@@ -142,7 +146,7 @@ reasons! {
     LinkQueueFull: Doubtful, "a link's queue was full, and shorter than its bandwidth-delay product", ["queue"],
         "the bandwidth-delay product";
     RecordSlow: Doubtful, "workers waited for results to be written", ["record_requests", "interval", "rate"],
-        "`false` if requests are recorded, otherwise twice the interval; half of the request rate";
+        "`false` if requests are recorded; otherwise twice the interval, or half of the request rate";
     ReplayUntrue: Doubtful, "a replay is degraded, or not a replay",
         ["stop", "for", "conflicts", "speed", "map", "retry"],
         "the time that all requests take at the pace of those sent, the part of the trace that could \
@@ -151,10 +155,10 @@ reasons! {
     Stalled: Doubtful, "Brunt itself did not run for 250 ms or longer: it was stopped (SIGSTOP), suspended or \
         starved of processors", [],
         "none: the message says how long it did not run",
-        "run the experiment again while nothing stops it and nothing else fills the processors";
+        "run the experiment again while nothing stops it and nothing else occupies the processors";
     Throttled: Doubtful, "Brunt's control group was throttled by its CPU quota for more than a hundredth of the run",
         [],
-        "none: the message has the quota and says how long it stopped the group",
+        "none: the message names the quota and says how long it stopped the group",
         "raise that quota (cpu.max, in version 1 cpu.cfs_quota_us), or run Brunt outside of that control group";
     OutOfMemory: Doubtful, "the kernel killed a process of Brunt's control group because it was out of memory", [],
         "none: the message says how many were killed",
@@ -163,8 +167,8 @@ reasons! {
 }
 
 impl VoidReason {
-    /// Whether a message names a setting for this reason with a value or, if there is none, says what to do. For
-    /// tests of messages only: no code decides by the text of messages.
+    /// Whether a message names a setting for this reason with a value or, if there is no setting, says what to do.
+    /// For tests of messages only: no code decides by the text of messages.
     pub fn is_named_in(self, message: &str) -> bool {
         let value = |after: &str| {
             after

@@ -1,5 +1,5 @@
 //! Details of what went wrong in a run: failed requests by cause, and data that differs from the data written. Loads
-//! fill both; summaries, tables and reports show them.
+//! collect both; summaries, tables and reports show them.
 //!
 //! The rule: lists are short and say when they are incomplete; counts are always complete.
 
@@ -18,7 +18,7 @@ pub const EXTENTS_MAX: usize = 16;
 pub struct ErrorCause {
     /// Kind of operation.
     pub op: OpKind,
-    /// How the requests ended, as in `losses`: `os`, `scsi`, …
+    /// How the requests ended, by the names in `losses`: `os`, `scsi`, …
     pub status: String,
     /// The errno with its name, the SCSI status with its sense data, or another message from the device.
     pub cause: String,
@@ -85,7 +85,7 @@ pub struct Verified {
     pub checked_bytes: u64,
     /// Bytes of blocks that differed from what had been written; a block counts each time it is read.
     pub wrong_bytes: u64,
-    /// The first ranges that were found wrong, in the order in which they were found.
+    /// The first ranges that were found wrong, in the order in which verification found them.
     pub extents: Vec<WrongExtent>,
     /// Whether there were more ranges than are listed.
     pub more: bool,
@@ -97,7 +97,7 @@ impl Verified {
         self.checked_bytes += bytes;
     }
 
-    /// Records a wrong block. Adjacent blocks with the same kind of data make one range.
+    /// Records a wrong block. Adjacent blocks with the same kind of data are merged into one range.
     pub fn wrong(&mut self, offset: u64, bytes: u64, found: impl FnOnce() -> String) {
         self.wrong_bytes += bytes;
         let is_known = self

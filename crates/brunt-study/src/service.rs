@@ -21,7 +21,7 @@ use crate::host::{HostName, Hosts, LaunchError, Launcher, NoHost};
 use crate::lab::BuiltLab;
 use crate::role::{self, AdmittedService, Role, RoleError, ServingHost};
 
-/// The log of health commands: like the commands of `ready`, they are repeated too often to keep what they print.
+/// Health commands have no log: like the commands of `ready`, they are repeated too often to keep what they print.
 const NO_LOG: &str = "/dev/null";
 
 /// Where services may run.
@@ -30,7 +30,7 @@ pub struct ServiceEnvironment<'a> {
     pub hosts: &'a Hosts,
     /// The experiment's lab, if it has one.
     pub lab: Option<&'a BuiltLab>,
-    /// Other machines, which must already be connected.
+    /// Remote hosts, which must already be connected.
     pub fleet: Option<&'a Arc<Fleet>>,
     /// The folder for files of services on this machine and in its lab.
     pub scratch: ServiceFolder,
@@ -42,7 +42,7 @@ pub struct ServiceEnvironment<'a> {
 pub struct Services {
     /// The services' roles, in start order.
     started: Vec<(String, Arc<dyn Role>)>,
-    /// The services' folders on other machines, by service.
+    /// The services' folders on remote hosts, by service.
     far_folders: BTreeMap<String, PathBuf>,
     /// The addresses of hosts, passed to services.
     addresses: BTreeMap<HostName, IpAddr>,
@@ -51,8 +51,8 @@ pub struct Services {
     gates: Vec<HealthGate>,
 }
 
-/// Waits until a service is healthy, using a command on the service's host that a keeper runs like a service, and
-/// that is ready once it succeeds.
+/// Waits until a service is healthy: on the service's host, a keeper runs the health command like a service that is
+/// ready once the command succeeds.
 pub struct HealthGate {
     /// The service's role.
     pub role: Arc<dyn Role>,
@@ -237,7 +237,7 @@ impl Services {
         Ok(services)
     }
 
-    /// Makes other machines prepare to start their services.
+    /// Makes remote hosts prepare to start their services.
     fn admit(
         &mut self,
         experiment: &Experiment,
@@ -401,7 +401,7 @@ impl Services {
 
 impl Drop for Services {
     fn drop(&mut self) {
-        // The hook has already checked whether services died.
+        // The hook has already reported services that died, so errors don't matter here.
         self.roles().for_each(|role| drop(role.stop()));
     }
 }

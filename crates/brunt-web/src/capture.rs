@@ -20,8 +20,8 @@ use crate::live::site::{own_name, own_pages_only};
 /// Renders one of the pages or its data.
 type Make = Arc<Mutex<Box<dyn Fn() -> String + Send>>>;
 
-/// Serves `page`, an HTML document, at `/`, and `state`, a JSON object with the same figures, at `/state.json`, until
-/// the server is dropped. Requests from other sites are rejected.
+/// Until the server is dropped, serves `page`, an HTML document, at `/`, and `state`, a JSON object with the same
+/// figures, at `/state.json`. Requests from other sites are rejected.
 ///
 /// # Errors
 /// A thread can't be started.
@@ -59,7 +59,7 @@ async fn answer(
 ) -> Response {
     let make = move || {
         let make = make.lock().unwrap_or_else(PoisonError::into_inner);
-        // A client that has waited too long gets no page.
+        // A client that has already waited too long gets no page.
         if place.is_late() { None } else { Some(make()) }
     };
     match tokio::task::spawn_blocking(make).await {

@@ -39,7 +39,7 @@ pub fn serve(
 async fn metrics(State(page): State<Page>, Extension(place): Extension<Arc<Place>>) -> Response {
     let make = move || {
         let page = page.lock().unwrap_or_else(PoisonError::into_inner);
-        // A client that has waited too long gets no page.
+        // A client that has already waited too long gets no page.
         if place.is_late() { None } else { Some(page()) }
     };
     match tokio::task::spawn_blocking(make).await {

@@ -12,7 +12,7 @@ pub struct PageFile {
     pub bytes: &'static [u8],
 }
 
-/// The experiment editor. It is loaded when it is opened, so it isn't part of the first load.
+/// The experiment editor. It is loaded only when it is opened, so it isn't part of the first load.
 pub const COMPOSE: &str = "/compose.js";
 
 /// All files.
@@ -45,7 +45,7 @@ pub static FILES: &[PageFile] = &[
 ];
 
 /// Headers of each file: the page loads nothing from elsewhere, runs only its own scripts, and can't be framed by
-/// another page. It shows reports in its own frames.
+/// another page. Reports are shown in frames within the page.
 pub const HEADERS: [(&str, &str); 4] = [
     (
         "content-security-policy",

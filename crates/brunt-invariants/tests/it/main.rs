@@ -13,7 +13,8 @@ use brunt_invariants::plain::{self, Banned};
 use brunt_invariants::workspace::{self, Metadata};
 use brunt_invariants::{cycles, error_types, headings, length, load_kinds, message_text, unsafety};
 
-/// The violations of each rule. Parsed sources stay on the thread that parsed them, so all rules are applied at once.
+/// The violations of each rule. Parsed sources can't leave the thread that parsed them, so all rules are applied at
+/// once.
 struct Found {
     crates: usize,
     unsafety: Vec<String>,
@@ -117,7 +118,7 @@ const WITHOUT_IO: &[Banned] = &[
     PLAIN_DATA,
 ];
 
-/// It only accesses the files of a result.
+/// `brunt-result` does access files, but only those of a result.
 const PLAIN_DATA: Banned = Banned {
     name: "brunt-result",
     paths: &[
@@ -250,13 +251,13 @@ const SHARED_NAMES: &[Shared] = &[
 
 /// Functions that are allowed to examine the text of a message.
 const BY_TEXT: &[&str] = &[
-    // Omits the part of a cause that repeats the message above it: affects wording, not behaviour.
+    // Omits the part of a cause that repeats the message above it: this affects the wording, not the behaviour.
     "brunt-remote/src/error.rs with_causes",
     // Used in tests of messages: whether a message names the right setting.
     "brunt-result/src/void.rs is_named_in",
     // serde reports unknown and missing fields only as text; the result is a hint for the user.
     "brunt-study/src/experiment/wording.rs reworded",
-    // Prints the message of its background process again, in the same parts: affects wording, not behaviour.
+    // Prints the messages of the background process again, in the same parts: affects wording, not behaviour.
     "brunt/src/commands/lab/up.rs explain",
     // DuckDB has no code for this error; if its text changes, the error is reported unchanged.
     "brunt/src/commands/sql/duckdb.rs is_too_wide",

@@ -8,7 +8,7 @@ use crate::page::{Cell, PageTable, Section};
 /// A row: its name, the counters that it adds up, whether they count bytes, and an explanation.
 type Row = (&'static str, &'static [&'static str], Unit, &'static str);
 
-/// From packets to replies.
+/// All rows, in processing order: from packets to replies.
 const ROWS: &[Row] = &[
     ("packets", &["packets"], Unit::Count, "passed to the parser"),
     (

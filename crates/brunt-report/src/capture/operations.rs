@@ -110,7 +110,7 @@ fn cells(row: &OperationRow, all: u64) -> Vec<Cell> {
     cells
 }
 
-/// States the error of these percentiles; `None` if they have none.
+/// A sentence about the error of these percentiles; `None` if they are exact.
 pub(super) fn error_of<'a>(latencies: impl Iterator<Item = &'a LatencyRow>) -> Option<String> {
     let percent = latencies
         .map(|latency| latency.error_percent)

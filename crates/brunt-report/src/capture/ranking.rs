@@ -51,7 +51,7 @@ pub(super) fn ranking(title: &str, ranking: &Ranking) -> Option<Section> {
     Some(section)
 }
 
-/// How many entries there are, and the share of the busiest ones.
+/// Number of entries, and the share of the busiest ones.
 fn concentration(ranking: &Ranking) -> String {
     let mut text = format!(
         "{} in total. The 25 busiest account for {} of the operations, the 25 with the most data for {} of the bytes.",

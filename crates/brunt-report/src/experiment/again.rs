@@ -116,12 +116,12 @@ fn series(folder: &Path, summary: &Summary) -> Result<SeriesByRun, LakeError> {
     whole(damaged, all)
 }
 
-/// Returns what was read, or an error if a part of its table is damaged.
+/// Returns what was read, or an error if a part of the table is damaged.
 fn whole<T>(damaged: Vec<LakeError>, read: T) -> Result<T, LakeError> {
     damaged.into_iter().next().map_or(Ok(read), Err)
 }
 
-/// Flushes per interval. They count as requests only in runs that make no others.
+/// Flushes per interval. They count as requests only in runs without other requests.
 struct Flushes {
     /// Number of flushes and the sum of their response times in microseconds, by run, trial and interval.
     done: HashMap<(i64, i64, i64), (u64, f64)>,

@@ -140,7 +140,7 @@ fn described(of: &ComparedResult<'_>) -> String {
     )
 }
 
-/// How many figures got each verdict.
+/// Number of figures with each verdict.
 fn counts(of: &str, lines: &[Line]) -> Vec<Notice> {
     if lines.is_empty() {
         let text = format!("{of}the two results have no points in common.");

@@ -535,7 +535,7 @@ mod tests {
             .unwrap();
         let said: Vec<String> = damaged.iter().map(LakeError::to_string).collect();
         assert!(
-            matches!(&said[..], [one] if one.contains("histograms") && one.contains("at most")),
+            matches!(&said[..], [one] if one.contains("histograms") && one.contains("the maximum is")),
             "{said:?}"
         );
         assert_eq!(details.response[&0].count(), 12);

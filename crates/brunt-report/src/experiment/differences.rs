@@ -126,7 +126,7 @@ fn facts_of((summary, environment): &WithEnvironment<'_>) -> Facts {
         let mut add = |path: String, value: String| {
             facts.insert((DifferenceSubject::Experiment, path), value);
         };
-        // `written_for` only hides notes.
+        // `written_for` only hides notes, so it is not compared.
         for (key, value) in table.iter().filter(|(key, _)| *key != "written_for") {
             flatten(key, value, &mut add);
         }

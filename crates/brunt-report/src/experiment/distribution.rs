@@ -109,8 +109,8 @@ pub(super) fn curves(title: impl Into<String>, named: &[(String, &Histogram)]) -
 }
 
 /// The cumulative share, in nines, at each position from the one before the fastest request to the slowest request.
-/// The slowest request has a share of 1, which has infinitely many nines; it is drawn as the share of all but half a
-/// request.
+/// The slowest request has a share of 1, which has infinitely many nines; the curve ends at 1 - 0.5/n instead, for n
+/// requests.
 fn cumulative(histogram: &Histogram, xs: &[f64]) -> Vec<Option<f64>> {
     let all = histogram.count() as f64;
     let top = -(0.5 / all).log10();
@@ -118,7 +118,7 @@ fn cumulative(histogram: &Histogram, xs: &[f64]) -> Vec<Option<f64>> {
     let mut ended = false;
     xs.iter()
         .map(|x| {
-            // A bucket counts at its upper end, which may exceed x by at most 0.1 %.
+            // A bucket counts once x reaches its upper end, with a tolerance of 0.1 %.
             while let Some((_, count)) = buckets.next_if(|(nanos, _)| nanos.0 as f64 <= x * 1.001) {
                 below += count;
             }

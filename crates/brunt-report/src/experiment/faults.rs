@@ -374,7 +374,7 @@ mod tests {
     use super::*;
     use brunt_result::degradation::ResponseOverRuns;
 
-    /// An answer hidden by noise is neither zero nor never: its cell says so, and a notice says what would help.
+    /// If noise hides an answer, its cell says so instead of zero or never, and a notice says what would help.
     #[test]
     fn noise_is_reported() {
         let fault = OverRuns {

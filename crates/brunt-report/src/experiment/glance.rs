@@ -16,9 +16,9 @@ use crate::page::{Card, Cell, Glance, Notice, PageTable, Section, Tone};
 
 /// Maximum number of cards; more headline figures go into a table.
 const CARDS_MAX: usize = 6;
-/// Label for the point that a card's figures are from, if it is the only one or has a given rate.
+/// Label for the point that a card's figures are from, if rates are given.
 const AT: &str = "at";
-/// Label for that point if it was chosen for its headline figure.
+/// Label for the point that a card's figures are from, if it has the highest headline figure.
 const HIGHEST_AT: &str = "highest, at";
 /// Facts about a target's storage that belong next to the figures: key in the table `environment`, and label.
 const STORAGE_FACTS: [(&str, &str); 3] = [
@@ -400,7 +400,7 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     notices
 }
 
-/// Reports whether all planned runs were completed; `None` if they were, but lost requests.
+/// Reports whether all planned runs were completed; `None` if they were but requests were lost.
 fn completeness(summary: &Summary, lost: u64) -> Option<Notice> {
     let (made, planned) = (complete_runs(summary), planned_runs(summary));
     if !summary.complete {
@@ -464,7 +464,7 @@ fn notes(summary: &Summary) -> Vec<String> {
     notes
 }
 
-/// Reports how many throughput intervals are wide, and the widest one.
+/// Reports the number of wide throughput intervals, and the widest one.
 fn wide_intervals(summary: &Summary, points: &Points<'_>) -> Option<Notice> {
     let widths = summary
         .points
@@ -484,7 +484,7 @@ fn wide_intervals(summary: &Summary, points: &Points<'_>) -> Option<Notice> {
     Some(Notice::new(Tone::Warning, text))
 }
 
-/// Reports at how many points the machine's own noise matters, and the worst of them.
+/// Reports the number of points at which the machine's own noise matters, and the worst of them.
 fn machine_noise(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     let noises = summary
         .points

@@ -38,7 +38,7 @@ const PANELS: &[Panel] = &[
     Panel { title: "Arrays", unit: Unit::PerSecond, label: "a second", probe: "device", metrics: &[("degraded_requests_per_s", "degraded requests"), ("read_errors_per_s", "read errors")] },
     Panel { title: "Arrays' rebuilds", unit: Unit::Share, label: "share of a member", probe: "device", metrics: &[("rebuilt_share", "")] },
     Panel { title: "Faults and retries", unit: Unit::PerSecond, label: "a second", probe: "device", metrics: &[("injected_per_s", "requests affected"), ("retries_per_s", "retries"), ("failures_per_s", "failures reported")] },
-    Panel { title: "Pressure", unit: Unit::Share, label: "share of time that tasks stalled for lack of", probe: "pressure", metrics: &[("some_share", "")] },
+    Panel { title: "Pressure", unit: Unit::Share, label: "share of time with stalled tasks", probe: "pressure", metrics: &[("some_share", "")] },
 ];
 
 /// Whether a panel shows this figure.

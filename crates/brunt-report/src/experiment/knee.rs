@@ -43,7 +43,7 @@ fn knee(places: &[(f64, f64, f64, f64)]) -> Option<Knee> {
     let outstanding = highest * service_us / 1e6;
     // The measurement also shows how many requests one unit of the axis (its workers, or its depth) keeps outstanding.
     let at = first * outstanding / (rate * response_us / 1e6);
-    // A position without a rate makes `growth` NaN, which gives no knee.
+    // At a position without a rate, `growth` is NaN, so there is no knee.
     if growth < LEVEL && at <= last.0 {
         return Some(Knee::At {
             at,

@@ -11,8 +11,8 @@ use crate::page::{Cell, PageTable, Section};
 
 /// Maximum number of rows in the table; the page says if more are left out.
 const ROWS_MAX: usize = 200;
-/// If payload takes more than this share of a line's bits, there is no room for more: headers, preambles and gaps
-/// take 5.1 % at an MTU of 1500.
+/// A line is saturated if payload takes more than this share of its bits: headers, preambles and gaps take 5.1 % at
+/// an MTU of 1500.
 const FULL: f64 = 0.90;
 
 /// Columns of the table; [`row`] has a cell for each.

@@ -115,7 +115,7 @@ fn causes(summary: &Summary) -> Option<PageTable> {
     (!rows.is_empty()).then(|| PageTable::new("Failed requests by cause", &columns, rows))
 }
 
-/// How much data was verified, and how much of it was wrong; `None` without verification.
+/// The amount of verified data, and how much of it was wrong; `None` without verification.
 fn verified(summary: &Summary) -> Option<PageTable> {
     let row = |point: &PointSummary| {
         failures::verified(point).map(|verified| {

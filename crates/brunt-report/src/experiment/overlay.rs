@@ -88,7 +88,7 @@ pub(super) fn side_by_side(results: &[ComparedResult<'_>]) -> Section {
     section
 }
 
-/// Charts over the swept values: two for each line that at least two results share.
+/// Charts over the swept values: two charts for each line that at least two results share.
 fn swept(results: &[ComparedResult<'_>], each: &[Points<'_>]) -> Vec<Chart> {
     let Some(across) = &each[0].across else {
         return Vec::new();

@@ -69,7 +69,7 @@ pub(super) struct Points<'a> {
     pub all: &'a [PointSummary],
     /// The percentiles that the experiment chose to show; empty for the default ones.
     pub percentiles: &'a [Percentile],
-    /// The x axis: its key and values.
+    /// Key and values of the x axis.
     pub across: Option<Across>,
     /// Other dimensions with more than one value: these distinguish points.
     pub others: Vec<String>,
@@ -250,7 +250,8 @@ impl<'a> Points<'a> {
             (requests > 0.0).then_some(bytes / requests)
         });
         let sizes: Vec<f64> = sizes.collect();
-        // If all requests are whole and of one size, the ratio is exact except for rounding.
+        // If all requests have one size and are transferred in full, bytes divided by requests give this size, except
+        // for rounding.
         let first = sizes.first()?.round();
         (first > 0.0 && sizes.iter().all(|size| (size / first - 1.0).abs() < 1e-6)).then_some(first)
     }

@@ -117,7 +117,7 @@ pub(super) fn section(
     Some(section)
 }
 
-/// Every role in every phase, with its point's name and its phase.
+/// Every role in every phase, with the name of the point and the phase.
 fn each_role(
     found: &[(String, Vec<PhaseProfile>)],
 ) -> impl Iterator<Item = (&str, &PhaseProfile, &RoleProfile)> {

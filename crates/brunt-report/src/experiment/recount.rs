@@ -14,8 +14,8 @@ use brunt_result::{Figures, OpKind};
 
 use super::again;
 
-/// Reads the results of a comparison. Each gets the percentiles that any of them chose, and the ones in `asked`, as
-/// far as its histograms allow.
+/// Reads the results of a comparison. Each result gets the percentiles that any of them chose and those in `asked`,
+/// as far as its histograms allow.
 ///
 /// # Errors
 /// A summary cannot be read.

@@ -173,8 +173,8 @@ fn chart(points: &Points<'_>, lines: &[Line<'_>], figure: &Figure, of: &str) -> 
     Chart::lines(title, across.axis(), y, across.values.clone(), series)
 }
 
-/// Response time against throughput: where more load no longer raises throughput. Only for an axis of load, and only
-/// for a single line, because each line has its own positions on x.
+/// Response time against throughput, which shows where more load no longer raises throughput. Drawn only for an axis
+/// of load, and only for a single line, because each line has its own positions on x.
 fn against(points: &Points<'_>, lines: &[Line<'_>]) -> Option<Chart> {
     let across = points.across.as_ref()?;
     let of_load = matches!(across.key.as_str(), "queue_depth" | "rate" | "workers");

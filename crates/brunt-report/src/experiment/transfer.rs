@@ -141,7 +141,7 @@ fn row(name: &str, links: &str, carried: &CarriedBytes) -> Vec<Cell> {
     ]
 }
 
-/// How far off a run's two figures may be: the one with idle traffic, and the one without it.
+/// Error bounds of a run's two figures: the one with idle traffic, and the one without it.
 fn within(carried: &CarriedBytes) -> Cell {
     let Some(error) = carried.per_useful_byte_error else {
         return Cell::Empty;

@@ -250,8 +250,7 @@ mod tests {
     use brunt_result::summary::{FORMAT, FaultSummary, effects_over_runs};
     use brunt_result::{Outcome, Stopped};
 
-    /// A tenth-of-a-second interval of a ten-second run that runs at half the rate from 4 s to 6 s, and recovers half
-    /// a second later.
+    /// An interval of 0.1 s in a run of 10 s whose rate is halved from 4 s to 6 s and recovers half a second later.
     fn interval(index: usize) -> IntervalFigures {
         IntervalFigures {
             start_s: index as f64 / 10.0,

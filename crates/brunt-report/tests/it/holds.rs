@@ -58,8 +58,8 @@ fn a_single_point_has_no_bars() {
     );
 }
 
-/// The table of all points has the percentiles that the experiment chose, in place of the default ones; a percentile
-/// of too few requests is empty.
+/// The table of all points has the percentiles that the experiment chose, in place of the default ones; the cell of a
+/// percentile is empty if there are too few requests for it.
 #[test]
 fn chosen_percentiles_are_the_columns_of_all_points() {
     let columns = |summary: &Summary| {

@@ -223,7 +223,7 @@ fn experiments_in_a_browser() {
     check(&mut browser, folder, "bare", &page, 0);
 }
 
-/// A page of a real capture passes the same checks.
+/// A page of a real capture passes the checks for all pages.
 #[test]
 fn captures_in_a_browser() {
     let scratch = tempfile::tempdir().unwrap();

@@ -76,8 +76,8 @@ pub struct SectionLayout {
 pub struct AnalysisSection {
     /// How to show it.
     pub layout: SectionLayout,
-    /// An array of objects for a table, or one object for a few figures. Programs find it in the report under the
-    /// layout's name.
+    /// An array of objects for a table, or one object for a few figures. Programs find the value in the report under
+    /// the layout's name.
     pub rows: Value,
 }
 

@@ -1,8 +1,8 @@
 //! Conditions under which a comparison fails a build, and the margin within which changes don't matter, as users write
 //! them.
 //!
-//! The rule: a condition that can't be checked for lack of runs counts as met, so that a gate doesn't pass for lack of
-//! data.
+//! The rule: a condition that can't be checked because there are too few runs counts as met, so that a gate doesn't
+//! pass without enough data.
 
 use std::borrow::Cow;
 
@@ -35,19 +35,19 @@ pub struct ConditionError {
     pub kind: ConditionMistake,
 }
 
-/// What is wrong with a condition, as a kind.
+/// What is wrong with a condition, for programs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionMistake {
     /// Not of the form "METRIC worse", optionally followed by "by PERCENT".
     #[error("not a condition")]
     Form,
-    /// The metric isn't compared.
+    /// Comparisons don't cover this metric.
     #[error("unknown metric {0}")]
     Metric(String),
-    /// The word before the metric isn't a kind of operation.
+    /// The word before the metric isn't the name of a kind of operation.
     #[error("unknown kind of operation {0}")]
     Kind(String),
-    /// The metric isn't compared by kind of operation.
+    /// Comparisons don't cover this metric for single kinds of operations.
     #[error(
         "{0} is compared only for all kinds of operations together; mean, percentiles and impacts also for each kind"
     )]
@@ -60,7 +60,7 @@ pub enum ConditionMistake {
     Never(MetricName),
 }
 
-/// The names of figures other than response times and rates.
+/// The names of all metrics other than rates and response times.
 fn other_metrics() -> impl Iterator<Item = &'static str> {
     let faults = FAULT_FIGURES.iter().map(|figure| figure.name);
     let indexes = INDEX_FIGURES.iter().map(|(_, name)| *name);
@@ -76,7 +76,7 @@ fn known_metrics() -> String {
     )
 }
 
-/// The name of a metric, which may be an older one.
+/// The current name of a metric, given its current or older name.
 fn metric_named(name: &str) -> Option<MetricName> {
     let alias = ALIASES.iter().find(|(old, _)| *old == name);
     let name = alias.map_or(name, |(_, new)| *new);
@@ -159,15 +159,15 @@ impl FailIf {
         line.metric == self.metric && op_is
     }
 
-    /// Whether a line fulfils the condition: the metric is shown to be worse by more than that share. A line without
-    /// a verdict also fails, because the condition can't be checked: a gate must not pass for lack of data.
+    /// Whether a line meets the condition: the metric is shown to be worse by more than that share. A line without a
+    /// verdict also fails, because the condition can't be checked: a gate must not pass without enough data.
     pub fn fails(&self, line: &Line) -> bool {
         if !self.is_about(line) {
             return false;
         }
         match (line.comparison.verdict, line.comparison.shown) {
             (Verdict::TooFewRuns, _) => true,
-            // The condition has its own margin, applied to the same effect as the verdict.
+            // The condition's own margin is applied to the same effect as the verdict.
             (_, Some(Verdict::Worse)) => line.comparison.effect.is_none_or(|effect| {
                 let share = match effect.scale {
                     EffectScale::Ratio => effect.value - 1.0,

@@ -182,7 +182,7 @@ fn any_percentile_that_both_results_have_is_compared() {
     assert_eq!(failed(&[], &[p95], "p95 worse by 10%"), (1, true));
     assert_eq!(failed(&[p95], &[], "write p95 worse by 10%"), (1, true));
     assert_eq!(failed(&[], &[], "p95 worse by 10%"), (0, true));
-    // A standard percentile is compared even if nobody asked for it, but only with enough requests.
+    // A standard percentile is compared even if it wasn't requested, but only with enough requests.
     let (p90, p99_99) = (Percentile::P90, Percentile::P99_99);
     assert_eq!(failed(&[], &[p90], "p90 worse by 10%"), (1, false));
     assert_eq!(failed(&[], &[p99_99], "p99.99 worse by 10%"), (0, true));
@@ -190,7 +190,7 @@ fn any_percentile_that_both_results_have_is_compared() {
     assert_eq!(gate.percentile(), Some(Percentile::P99_9));
 }
 
-/// An index has its own line, with rounds as its sample, and its own gate.
+/// An index has a separate line, whose sample is the rounds, and a separate gate.
 #[test]
 fn indexes_have_lines_and_gates() {
     use crate::impact::{ImpactRatio, RobustnessIndexes};

@@ -45,10 +45,10 @@ impl Answers {
 
 /// Answers for runs that are judged together, at this probability of a false alarm; `None` without enough intervals.
 ///
-/// An effect that all runs show together counts as shown in each run, except in runs that rule it out. A model may rule
-/// out what a reader sees, for example if the noise before the fault is much larger than during it, so the plain mean has
-/// to agree. If the runs differ too much to show an effect together, single runs may still show it alone, but not if
-/// another run points the other way: then it is likely to be noise that no model explains.
+/// An effect that all runs show together counts as shown in each run, except in runs that rule it out. A model may
+/// rule out what a reader sees, for example if the noise before the fault is much larger than during it, so the plain
+/// mean has to agree. If the runs differ too much to show an effect together, single runs may still show it alone,
+/// unless another run shows the opposite: then the difference is likely to be noise that no model explains.
 pub(super) fn answers(runs: &[&RunSeries], chance: f64) -> Option<Vec<Answers>> {
     let together = match runs {
         [run] => run.evidence_alone()?,
@@ -74,7 +74,7 @@ pub(super) fn answers(runs: &[&RunSeries], chance: f64) -> Option<Vec<Answers>> 
             (_, None) => is_shown,
         })
         .collect();
-    // Runs can't all rule out what they show together.
+    // It can't be that every run rules out what all runs together show: then it counts as shown in each.
     if is_shown && !hit.contains(&true) {
         hit.fill(true);
     }
@@ -130,8 +130,8 @@ fn holds(run: &RunSeries) -> bool {
         .is_some_and(|fault_end_s| end_s - fault_end_s >= HOLD.as_secs_f64() * 0.999)
 }
 
-/// Time until which a run would have had to continue to show a recovery at `begin_s`: `HOLD` later, plus the longest
-/// interval, because only whole intervals count.
+/// Time until which a run would have had to continue to show a recovery at `begin_s`: `HOLD` later, plus the length
+/// of the longest interval, because only whole intervals count.
 fn until(run: &RunSeries, begin_s: f64) -> f64 {
     let lengths = run
         .start_s

@@ -55,7 +55,7 @@ fn falling(time: f64) -> f64 {
     1.5 - time
 }
 
-/// Half is lost, although the mean before the fault is a quarter below the usual level of its time.
+/// Half of the rate is lost, although the mean before the fault is a quarter below the usual level during the fault.
 #[test]
 fn a_baseline_that_warms_up_does_not_bias_the_drop() {
     let left = |at| if FAULT.contains(&at) { 0.5 } else { 1.0 };
@@ -79,15 +79,15 @@ fn a_baseline_that_warms_up_does_not_bias_the_drop() {
     }
 }
 
-/// Half of the rate is lost, although the mean before the fault is a quarter below the usual level during it.
+/// A rate that only warms up, without an effect of the fault, is not reported as an effect.
 #[test]
 fn a_baseline_that_warms_up_is_no_effect() {
     let (_, all) = runs(warming_up, |_| 1.0);
     assert_eq!(all.detected_s, None, "{:?}", all.verdict);
 }
 
-/// A rate that rises over time exceeds the baseline again, and one that falls stays below it, whether or not it
-/// recovered from the fault.
+/// A rising rate exceeds the baseline again, and a falling rate stays below it, whether or not the rate recovered
+/// from the fault.
 #[test]
 fn a_drift_is_not_mistaken_for_a_recovery() {
     let lasting = |at| if at >= FAULT.start { 0.5 } else { 1.0 };

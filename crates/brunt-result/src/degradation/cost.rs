@@ -85,8 +85,8 @@ impl Input {
         (one.end_s.min(end_s) - one.start_s.max(self.fault.start_s)).max(0.0)
     }
 
-    /// The rate of an interval. After the fault, requests that had been waiting since the fault don't raise the rate
-    /// above the usual one: a backlog that is answered at once says nothing about the usual rate, and makes recovery
+    /// The rate of an interval. After the fault, requests that had been waiting since the fault can't raise the rate
+    /// above the usual one: answering a backlog at once says nothing about the usual rate, and would make recovery
     /// look uncertain.
     fn rate(&self, at: usize, usual: f64) -> f64 {
         let one = &self.series[at];
@@ -104,8 +104,8 @@ impl Input {
         (own as f64 / (one.end_s - one.start_s)).clamp(usual, rate)
     }
 
-    /// Intervals from `after`, the first after the fault, in which requests waited and none was answered, if that began
-    /// during the fault. None if there were such intervals before the fault.
+    /// Number of consecutive intervals from `after` on (the first after the fault) in which requests waited and none
+    /// was answered, if this stall began during the fault. 0 if there were such intervals before the fault.
     fn unanswered(&self, after: usize) -> usize {
         let is_silent = |one: &IntervalFigures| {
             let long_us = (one.end_s - one.start_s) * 1e6;
@@ -145,7 +145,7 @@ impl Input {
             let cover = self.covered_s(one) / (one.end_s - one.start_s);
             let is_before = one.start_s < self.fault.start_s && cover <= 0.0;
             let other = is_before && one.end_s > self.before.1;
-            // An interval that overlaps the next fault is not informative.
+            // An interval that overlaps the next fault tells nothing about this one.
             let cut = one.end_s > self.horizon_s + 1e-9;
             let value = worse(at, one).filter(|value| value.is_finite());
             run.worse.push(value.unwrap_or(0.0));
@@ -253,7 +253,7 @@ fn dropped(
         let time = begun.end_s - begun.start_s;
         let covered = begun.end_s - start_s;
         if covered >= BEGUN_MIN * time {
-            // The rest of the interval was usual, so all that is missing in it is due to the fault.
+            // The rest of the interval was usual, so the fault caused everything that is missing in it.
             missing += (expected(at) - begun.rate()) * time;
             wanted += expected(at) * covered;
         }

@@ -1,17 +1,17 @@
 //! Determines whether a fault had an effect, from one run or from all runs of a point together.
 //!
-//! This is an interrupted time series with a known window (Box and Tiao, Intervention analysis, 1975): [`noise_model`]
-//! explains each run's figure, and the effect's size is one of its coefficients. Several forms of the effect are
-//! tested, because a fault may have an effect for only part of its time: over the whole window, and over its first two,
-//! four, eight … intervals. Series with and without the intervals after the fault are tested too, and errors that are
-//! normal or Student's t, which gives outliers full or little weight (Lange, Little and Taylor, Robust statistical
-//! modeling using the t distribution, 1989). Most of these tests agree, so dividing [`ALPHA`] among them (Bonferroni)
-//! would waste most of it. Their chances are combined by the weighted harmonic mean, which holds for dependent tests
-//! (Wilson, The harmonic mean p-value for combining dependent tests, 2019).
+//! This is an interrupted time series with a known window (Box and Tiao, Intervention analysis, 1975):
+//! [`noise_model`] explains each run's figure, and the effect's size is one of its coefficients. Several forms of the
+//! effect are tested, because a fault may have an effect for only part of its time: over the whole window, and over
+//! its first two, four, eight … intervals. The tests are made with and without the intervals after the fault, and
+//! with errors that are normal or Student's t, which gives outliers full or little weight (Lange, Little and Taylor,
+//! Robust statistical modeling using the t distribution, 1989). Most of these tests agree, so dividing [`ALPHA`]
+//! among them (Bonferroni) would waste most of it. Their chances are combined by the weighted harmonic mean, which
+//! holds for dependent tests (Wilson, The harmonic mean p-value for combining dependent tests, 2019).
 //!
-//! Over runs, sizes are combined with a random effect (DerSimonian and Laird, Meta-analysis in clinical trials, 1986):
-//! if runs agree, only their noise counts; if they differ, the effect has to exceed those differences too. Degrees of
-//! freedom are Satterthwaite's (1946).
+//! Over runs, sizes are combined with a random effect (DerSimonian and Laird, Meta-analysis in clinical trials,
+//! 1986): if runs agree, only their noise counts; if they differ, the effect has to exceed those differences too.
+//! Degrees of freedom follow Satterthwaite (1946).
 //!
 //! The rule: the same intervals always give the same evidence, whatever question is asked.
 
@@ -39,12 +39,12 @@ const MISS: f64 = 0.05;
 const WEIGHT_MIN: f64 = 1e-3;
 /// An effect this many standard errors above the estimate is ruled out.
 const EXCLUDED: f64 = 3.0;
-/// Number of times that an effect is refitted in proportion to the usual level in its time.
+/// Number of times that an effect is refitted in proportion to the usual level while it lasts.
 pub(super) const PROPORTIONED: usize = 3;
 /// Degrees of freedom of the t distribution that models outliers.
 const TAILS: f64 = 4.0;
 
-/// One figure of one run: by how much it was worse than usual, as a share of the usual level.
+/// How much worse than usual one figure of one run was, as a share of the usual level.
 #[derive(Clone, Debug)]
 pub(super) struct RunSeries {
     /// Value of each interval; positive is worse.
@@ -57,11 +57,11 @@ pub(super) struct RunSeries {
     pub cover: Vec<f64>,
     pub start_s: Vec<f64>,
     pub end_s: Vec<f64>,
-    /// First interval that the fault covers; all earlier ones are usual.
+    /// First interval that the fault covers; all earlier intervals are usual.
     pub begin: usize,
     /// First interval after the fault; the number of intervals if there is none.
     pub after: usize,
-    /// Number of intervals in which nothing was answered, from the end of the fault on without a break.
+    /// Number of consecutive intervals, from the end of the fault on, in which nothing was answered.
     pub unanswered: usize,
     /// End of the fault, if it ended.
     pub fault_end_s: Option<f64>,
@@ -83,7 +83,7 @@ impl RunSeries {
         self.worse.len()
     }
 
-    /// By how much the figure was worse than `usual` during the fault: the plain mean.
+    /// By how much the figure was worse than `usual` during the fault, as a plain mean over the fault's intervals.
     pub fn mean_during(&self, usual: &[f64]) -> f64 {
         let window = self.begin..self.after;
         let known = window.filter(|at| self.known[*at]);
@@ -92,7 +92,7 @@ impl RunSeries {
         sum / f64::from(count.max(1))
     }
 
-    /// The size of an effect of 1 in an interval with this usual level.
+    /// The size, in an interval with this usual level, of an effect of 1.
     pub fn scale(&self, usual: f64) -> f64 {
         match self.proportional {
             true => (1.0 - usual).clamp(0.05, 20.0),
@@ -125,10 +125,10 @@ fn fitted(design: &Design, noise: Noise, forms: &[usize]) -> Vec<f64> {
     rows.map(|row| fit.explains(row, noise.forms)).collect()
 }
 
-/// Probability of series like these without an effect; below the limit, an effect is reported.
+/// Basis of a verdict: how likely series like these are without an effect, and the effect that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VerdictBasis {
-    /// Chance of series like these without an effect; below the limit an effect is reported.
+    /// Probability of series like these without an effect; below `limit`, an effect is reported.
     pub chance: f64,
     /// Accepted probability of a false alarm.
     pub limit: f64,
@@ -182,9 +182,9 @@ impl Evidence {
         self.noticeable <= NOTICEABLE && whole + EXCLUDED * error < 0.5 * size
     }
 
-    /// The strongest evidence of several tests, each with its share of the false-alarm probability. The chances of all
-    /// are combined by their weighted harmonic mean. Takes the sharpest bound on what would have been noticed over the
-    /// whole window. `None` without tests.
+    /// The strongest evidence of several tests, each with its share of the false-alarm probability. The p-values of
+    /// all tests are combined by their weighted harmonic mean. Keeps the smallest effect that any test over the whole
+    /// window would have detected. `None` without tests.
     fn combine(tests: &[(f64, Evidence)]) -> Option<Evidence> {
         let corrected = |(share, test): &&(f64, Evidence)| test.chance / share;
         let (_, strongest) = tests
@@ -249,7 +249,7 @@ pub(super) enum Form {
 /// The combined evidence of a set of runs.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
-    /// Probability of evidence this strong without an effect.
+    /// Probability of evidence at least this strong without an effect.
     pub chance: f64,
     /// Size of the effect as a share of the usual level, for the form that shows it best; positive is worse.
     pub size: f64,
@@ -260,7 +260,7 @@ pub(super) struct Evidence {
     /// Size of the effect over the whole window, and its standard error.
     pub whole: (f64, f64),
     pub form: Form,
-    /// The model that the intervals support most.
+    /// The model that is best supported by the intervals.
     pub covariance: Covariance,
     pub usual_forms: &'static [usize],
     /// Parameters of the model's forms.
@@ -271,8 +271,8 @@ pub(super) struct Evidence {
     pub deviation: f64,
 }
 
-/// Plausible noise models of runs that have an effect: those the intervals support most if everything after the fault
-/// is usual, if it is unknown, and if the effect is permanent.
+/// Plausible noise models of runs that have an effect: those best supported by the intervals under each of three
+/// assumptions about everything after the fault: it is usual, unknown, or permanently affected.
 pub(super) fn noises(runs: &[&RunSeries], evidence: &Evidence) -> Vec<Noise> {
     let mut found: Vec<Noise> = Vec::new();
     for after in [After::Usual, After::Unknown, After::Lasting] {
@@ -476,7 +476,7 @@ fn with_outliers(
         }
     }
     let (weight, square, slope) = (weight / count, square / count, slope / count);
-    // Errors in two clusters of equal size have no centre.
+    // If the errors form two clusters of equal size, their centre is undefined.
     if slope < 0.25 {
         return None;
     }

@@ -27,7 +27,8 @@ pub struct IntervalFigures {
     pub response_max_us: Option<f64>,
     /// Requests that were due by its end but not answered; `None` if unknown.
     pub waiting: Option<WaitingFigures>,
-    /// Distributions of these times; `None` for results read from disk, whose tables don't store them per interval.
+    /// Distributions of the response times and ages; `None` for results read from disk, whose tables don't store them
+    /// per interval.
     pub times: Option<Arc<IntervalTimes>>,
 }
 
@@ -65,8 +66,8 @@ impl WaitingFigures {
 
 /// Distribution of an interval's times, coarse but sufficient for percentiles over several intervals.
 ///
-/// A run with faults keeps one per interval until the runs of its point are judged together, so it is packed: two bytes
-/// for most buckets, where a pair of numbers would take sixteen.
+/// A run with faults keeps one per interval until the runs of its point are judged together, so it is packed: most
+/// buckets take two bytes instead of sixteen for a pair of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IntervalTimes {
     /// Response times, then the ages of outstanding requests.
@@ -208,7 +209,7 @@ fn coarse(of: &Histogram) -> Vec<(u64, u64)> {
     kept
 }
 
-/// The 99th percentile of nanoseconds with their counts, in microseconds.
+/// The 99th percentile of times in nanoseconds, each given with its count; the result is in microseconds.
 pub(super) fn p99_us(mut counted: Vec<(u64, u64)>) -> Option<f64> {
     counted.sort_unstable();
     let all = counted.iter().map(|(_, count)| count).sum();
@@ -252,8 +253,9 @@ pub(super) fn in_time(series: &[IntervalFigures], from_s: f64, to_s: f64) -> Vec
 /// Times closer than this, in seconds, are treated as equal.
 const SAME_TIME_S: f64 = 1e-6;
 
-/// The intervals to sum over for the time between two moments. They count completely: anything missing or outstanding
-/// in an interval at the edge belongs to this time, because the rest of that interval was usual.
+/// The intervals to sum over for the time between two moments. Each of these intervals counts completely: anything
+/// missing or outstanding in an interval at the edge belongs to this time, because the rest of that interval was
+/// usual.
 pub(super) fn touched(
     series: &[IntervalFigures],
     from_s: f64,

@@ -11,8 +11,8 @@ pub const BAND_SPREADS: f64 = 3.0;
 /// How long a series has to stay usual to count as recovered.
 pub const HOLD: Duration = Duration::from_secs(1);
 
-/// Version of the methods that judge the effects of faults. Increased when the same intervals may get another verdict;
-/// results of other versions are judged again when they are reported or compared.
+/// Version of the methods that judge the effects of faults. Increased when the same intervals may lead to a different
+/// verdict; results of other versions are judged again when they are reported or compared.
 pub const METHODS: u32 = 6;
 
 /// The answer is *never* only if a change by this share of the baseline would have been detected.

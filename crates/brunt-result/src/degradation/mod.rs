@@ -4,13 +4,14 @@
 //!
 //! The rules for the rate:
 //! - *Baseline*: the intervals that end before any fault begins, at least [`BASELINE_MIN`] of them. The *level* is
-//!   their mean. The *band*, for display only, is the median ± the larger of [`BAND_SHARE`] of it and [`BAND_SPREADS`]
-//!   spreads. Verdicts don't use it.
+//!   their mean. The *band*, for display only, is the median ± [`BAND_SHARE`] of the median or ± [`BAND_SPREADS`]
+//!   spreads, whichever is wider. Verdicts don't use it.
 //! - *Drop*: the missing share of the rate expected during the fault (`paths`), over the intervals that lie
-//!   completely within it, if there are any, and the one in which it began, if the fault covers most of that.
-//! - *Lost*: the expected rate minus the rate, summed over whole intervals from the fault's start until recovery, or
-//!   until the data ends or the next fault starts. Unknown if recovery is unknown. Rates above the expected one are
-//!   credited.
+//!   completely within the fault, if there are any, and the interval in which the fault began, if the fault covers
+//!   most of it.
+//! - *Lost*: the expected rate minus the rate, summed over whole intervals from the fault's start until recovery, the
+//!   end of the data, or the start of the next fault. Unknown if recovery is unknown. Rates above the expected one
+//!   are credited.
 //! - *Detected*: if `evidence` shows an effect beyond noise, the end of the first interval with that effect
 //!   (`paths`). Otherwise *never* if a change by [`NOTICEABLE`] would have been seen, and *inconclusive* if not.
 //! - *Recovered*: counted from the fault's end, the start of the first interval that is usual again, within [`BACK`],
@@ -21,15 +22,15 @@
 //! `brunt-bench verdicts` measures how often these answers are right and wrong; `docs/verdicts.md` has the figures.
 //!
 //! The rules for the mean and the p99 of response times. They cover requests answered in an interval, and the ages of
-//! requests that were due by its end but not answered (`times`). Several intervals together use the ages at the end
-//! of the last one:
-//! - *Baseline*, *band* and *level* as above. The band's upper edge is shown; the levels are the mean and the p99 of
-//!   all baseline requests. Verdicts use logarithms, because response times grow by factors.
+//! requests that were due by its end but not answered (`times`). For several intervals together, the ages at the end
+//! of the last interval count:
+//! - *Baseline*, *band* and *level* as for the rate. The band's upper edge is shown; the levels are the mean and the
+//!   p99 of all baseline requests. Verdicts use logarithms, because response times grow by factors.
 //! - *Factor*: mean and p99 of all requests during the fault, as a multiple of the level.
 //! - *Excess wait*, the area: response time beyond the mean expected without the fault (`paths`), summed over all requests
 //!   answered from the fault's start until the mean has recovered, and over those outstanding then, with their age.
-//! - *Detected* and *recovered* as above, with longer in place of lower. In an interval without known times,
-//!   outstanding requests are taken to have waited since the last interval that had one.
+//! - *Detected* and *recovered* as for the rate, except that higher is worse. In an interval without known times,
+//!   outstanding requests are taken to have waited since the last interval with known times.
 //!
 //! Errors: the share of requests that failed, before and during the fault. A request that succeeds after a retry counts
 //! as slow, not as an error.
@@ -81,7 +82,7 @@ pub struct Baseline {
     pub high: f64,
     /// Level in bytes per second.
     pub bytes_per_second: f64,
-    /// Number of intervals that it is computed from.
+    /// Number of intervals that the baseline is computed from.
     pub intervals: usize,
 }
 
@@ -95,7 +96,7 @@ pub struct TooShort {
 }
 
 impl TooShort {
-    /// The setting that would have been long enough, for display.
+    /// The setting that would have made the time long enough, for display.
     pub fn advice(self) -> String {
         let seconds = self.until_s.ceil();
         match self.next_fault {
@@ -163,7 +164,7 @@ pub struct FaultSpan {
 }
 
 /// The input of a cost, so that the runs of a point can be judged together. It is not serialized: a cost that was
-/// read from a file has none, and [`of_run`] computes it again from the intervals.
+/// read from a file lacks it, and [`of_run`] computes it again from the intervals.
 #[derive(Clone, Default)]
 pub struct Basis(Option<Arc<Input>>);
 
@@ -173,7 +174,7 @@ impl std::fmt::Debug for Basis {
     }
 }
 
-/// Always equal, so that a cost that was read equals the one that was written.
+/// All inputs count as equal, so that a cost read from a file equals the one that was written.
 impl PartialEq for Basis {
     fn eq(&self, _: &Basis) -> bool {
         true
@@ -191,7 +192,7 @@ pub fn of_run(
     cost::of_runs(&[input], evidence::ALPHA_RUN).pop()
 }
 
-/// The share of failed requests, over intervals weighted by the share of each that counts.
+/// The share of failed requests; intervals are weighted by the share of each that counts.
 fn failed_share<'a>(parts: impl Iterator<Item = (&'a IntervalFigures, f64)>) -> f64 {
     let (mut failed, mut all) = (0.0, 0.0);
     for (one, part) in parts {

@@ -6,7 +6,7 @@
 //! model of structural time series (Harvey, Forecasting, structural time series models and the Kalman filter, 1989;
 //! Brodersen et al., Inferring causal impact using Bayesian structural time-series models, 2015).
 //!
-//! It is unknown which of these models is right, and few intervals can't decide it. So none is selected: each is
+//! Which of these models is right is unknown, and a few intervals can't show it. So none is selected: each is
 //! weighted by how well the intervals support it (Schwarz, Estimating the dimension of a model, 1978; Hoeting et al.,
 //! Bayesian model averaging, 1999). Uncertainty about the noise thus widens the uncertainty about the effect.
 //!
@@ -59,7 +59,7 @@ pub(super) const USUAL_FORMS: [&[usize]; 9] = [
 /// Intervals per form that are needed for forms that explain more than a line and a sine, and for a forecast.
 pub(super) const INTERVALS_PER_FORM: usize = 6;
 
-/// The sets of forms to be weighted for runs of at least this many known intervals.
+/// The sets of forms that are weighted for runs of at least this many known intervals.
 fn usual_forms(shortest: usize) -> impl Iterator<Item = &'static [usize]> {
     let few = move |forms: &&[usize]| {
         let is_plain = |form: &usize| [USUAL, SLOPE, SINE, COSINE].contains(form);
@@ -73,16 +73,16 @@ fn usual_forms(shortest: usize) -> impl Iterator<Item = &'static [usize]> {
 pub(super) struct Searched {
     /// Frequency of the wave, in radians per interval.
     pub turns: f64,
-    /// By how much the distance from the warmed-up level shrinks per interval: the logarithm of that factor.
+    /// Logarithm of the factor by which the distance from the warmed-up level shrinks per interval.
     pub decay: f64,
 }
 
 /// Covariance of the errors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Covariance {
-    /// Correlation of neighbours, for the correlated part.
+    /// Correlation of the correlated part of the error between neighbouring intervals.
     pub alike: f64,
-    /// Share of the variance that is independent.
+    /// Share of the error variance that is independent between intervals.
     pub apart: f64,
 }
 
@@ -232,7 +232,7 @@ pub(super) struct Fit {
 }
 
 impl Fit {
-    /// Explains the figure by these forms. A form that depends linearly on the ones before it is left out.
+    /// Explains the figure by these forms. A form that depends linearly on the forms before it is left out.
     pub fn of(moments: &Moments, forms: &[usize]) -> Fit {
         // Only the columns of these forms, then the figure.
         let figure = forms.len();
@@ -468,7 +468,7 @@ fn best_wave(runs: &[Design], longest: usize) -> f64 {
             .sum()
     };
     // The periodogram at four times its natural resolution, for periods of at least two and a half intervals that fit
-    // at least one and a half times.
+    // into the series at least one and a half times.
     let size = (4 * longest).next_power_of_two();
     let mut powers = vec![0.0; size / 2];
     for (run, rest) in runs.iter().zip(&rests) {
@@ -534,8 +534,8 @@ fn rest(run: &Design, forms: &[usize]) -> Vec<f64> {
         .collect()
 }
 
-/// The sum of squares that a wave of this frequency explains (Scargle, 1982: both parts are made orthogonal, which
-/// matters if whole periods don't fit).
+/// The sum of squares that a wave of this frequency explains (Scargle, 1982: the sine and cosine parts are made
+/// orthogonal, which matters if the series isn't a whole number of periods).
 fn wave_power(rest: &[f64], weights: &[f64], turns: f64) -> f64 {
     let (step_sine, step_cosine) = turns.sin_cos();
     let (mut sine, mut cosine) = (0.0, 1.0);

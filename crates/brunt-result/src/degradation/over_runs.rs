@@ -75,7 +75,8 @@ pub struct OverRuns {
     /// Version of the methods that judged; 0 in results of versions that did not record it.
     #[serde(default)]
     pub methods: u32,
-    /// The result had been judged by other methods; these verdicts were made from its intervals when it was read.
+    /// Whether the result had been judged by other methods, so these verdicts were computed from its intervals when
+    /// it was read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub judged_again: bool,
 }
@@ -89,7 +90,8 @@ pub struct RunVerdict {
     pub detected: Answer,
     /// Time from the end of the fault until the rate recovered.
     pub recovered: Answer,
-    /// What this run shows alone: the size of the effect, its error, and the chance of something like it without an effect.
+    /// What this run alone shows: the size of the effect, its standard error, and the probability of such a result
+    /// without an effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone: Option<VerdictBasis>,
 }
@@ -124,13 +126,14 @@ pub struct ResponseOverRuns {
 
 impl OverRuns {
     /// Factor by which the number of intervals would have to grow to give every run a verdict, if noise rather than
-    /// the run's length left a verdict open: enough to show the observed drop, or else [`NOTICEABLE`]. `None` if
-    /// every run has its answers.
+    /// the run's length left one open: enough to detect the observed drop or [`NOTICEABLE`], whichever is larger.
+    /// `None` if every run has its answers.
     pub fn intervals_wanted(&self) -> Option<f64> {
         if self.detection_inconclusive + self.recovery_inconclusive <= self.recovery_too_short {
             return None;
         }
-        // The noticeable drop beyond the margin shrinks with the square root of the number of intervals.
+        // The part of the noticeable drop beyond the margin is inversely proportional to the square root of the
+        // number of intervals.
         let drop = self.drop.map_or(0.0, |drop| drop.mean).max(NOTICEABLE);
         let times = ((self.noticeable_drop.unwrap_or(1.0) - MARGIN) / (drop - MARGIN)).powi(2);
         Some(times.clamp(2.0, 1000.0).ceil())
@@ -164,8 +167,8 @@ impl ResponseOverRuns {
     }
 }
 
-/// In how many runs something never happened, and in how many it is unknown because of noise: `not in 1 run,
-/// inconclusive in 2`; empty if it happened in all.
+/// The number of runs in which something never happened, and the number in which noise hides whether it did: `not in
+/// 1 run, inconclusive in 2`; empty if it happened in all.
 pub fn runs_without(never: usize, open: usize) -> String {
     let never = (never > 0).then(|| format!("not in {}", counted(never, "run")));
     let open = (open > 0).then(|| format!("inconclusive in {open}"));
@@ -221,8 +224,8 @@ pub fn over_runs(fault: &str, runs: &[Degradation]) -> OverRuns {
     }
 }
 
-/// Judges the runs again, each by the evidence of all: four runs that each fall by a third show an effect together even
-/// if none does alone. Costs that were read, whose intervals are unknown, stay unchanged.
+/// Judges the runs again, each by the evidence of all: four runs that each fall by a third show an effect together
+/// even if none does alone. Costs that were read from a file stay unchanged, because their intervals are unknown.
 pub fn together(runs: &[Degradation]) -> Vec<Degradation> {
     let inputs: Option<Vec<Arc<Input>>> = runs.iter().map(|run| run.basis.0.clone()).collect();
     match inputs {

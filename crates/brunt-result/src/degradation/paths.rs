@@ -23,8 +23,8 @@ use super::noise_model::{
 
 /// Largest share of the usual level that may be missing after recovery.
 pub const BACK: f64 = 0.05;
-/// A level after the fault that is a smaller share of the effect than this, and fewer standard errors above zero than
-/// `CLEAR`, is noise around the usual level and not a part of the effect that remains.
+/// A level after the fault is noise around the usual level, not a remaining part of the effect, if it is a smaller
+/// share of the effect than this and fewer than `CLEAR` standard errors above zero.
 const SMALL: f64 = 0.25;
 /// See `SMALL`.
 const CLEAR: f64 = 3.0;
@@ -38,7 +38,7 @@ const AT_ONCE: f64 = 0.4;
 const FOREVER: f64 = 0.1;
 /// Prior probability that the effect begins with the fault.
 const WITH_FAULT: f64 = 0.5;
-/// Number of path lengths tried for a long series, before those around the best.
+/// Number of path lengths tried first for a long series; those around the best are tried afterwards.
 const TRIED: usize = 60;
 
 /// Log-likelihoods of a run for each number of bad intervals after the fault, from none to all.
@@ -60,7 +60,7 @@ pub(super) enum Return {
     Unclear,
 }
 
-/// A copy of the run whose figure is limited to the range that paths take into account.
+/// A copy of the run whose figure is limited to the range that the paths cover.
 fn clamped(run: &RunSeries, evidence: &Evidence) -> RunSeries {
     // What is usual depends on whether the run recovered.
     let mut courses = vec![course(run, evidence)];
@@ -154,7 +154,7 @@ struct Paths<'a> {
     usual: Vec<Unit>,
     /// The whitened figure, without usual behaviour.
     figure: Vec<f64>,
-    /// Coefficient of each unit of usual behaviour in the figure.
+    /// How much of each unit of usual behaviour the figure contains.
     parts: Vec<f64>,
     /// Sum of squares of `figure`.
     rest: f64,
@@ -241,8 +241,8 @@ impl Paths<'_> {
         (self.rest - explained).max(0.0) / self.count + DEVIATION_MIN.powi(2)
     }
 
-    /// A whitened column without usual behaviour, the sum of squares of the whole whitened column, and how much of each
-    /// unit of usual behaviour was in it.
+    /// A whitened column with usual behaviour removed, the sum of squares of the whole whitened column, and how much
+    /// of each unit of usual behaviour it contained.
     fn unusual(&self, column: &[f64]) -> (Vec<f64>, f64, Vec<f64>) {
         let mut column = self.whitener.column(column.iter().copied());
         let whole = dot(&column, &column);
@@ -281,7 +281,7 @@ impl Paths<'_> {
     }
 
     fn explain_once(&self, columns: &[&[f64]]) -> PathFit {
-        // Each column without the ones before it: its sum of squares, and how much of it is in the figure.
+        // Each column with the previous ones removed: its sum of squares, and how much of it the figure contains.
         let mut kept: Vec<(Vec<f64>, f64, f64)> = Vec::with_capacity(2);
         let mut parts: Vec<Vec<f64>> = Vec::with_capacity(2);
         let (mut shared, mut explained, mut last) = (0.0, 0.0, 0.0);
@@ -350,8 +350,8 @@ fn returns(run: &RunSeries, evidence: &Evidence, noise: Noise) -> Returns {
     let paths = Paths::of(run, &base, noise);
     let effect: Vec<f64> = base.rows.iter().map(|row| row[EFFECT]).collect();
     let path = |bad: usize| likelihood(&paths, &effect, bad);
-    // A path that leaves less than the margin counts as an earlier recovery, but not as one before anything was
-    // answered.
+    // A path whose remaining shortfall is below the margin counts as an earlier recovery, but not as a recovery
+    // before anything was answered.
     let mut add = |(fits, counted): (f64, usize)| {
         let counted = counted.max(run.unanswered.min(after));
         likelihoods[counted] = likelihoods[counted].max(fits);
@@ -368,7 +368,7 @@ fn returns(run: &RunSeries, evidence: &Evidence, noise: Noise) -> Returns {
         for bad in best.1.saturating_sub(stride)..(best.1 + stride).min(after) {
             add(path(bad));
         }
-        // Lengths between those tried are taken to be slightly less likely than the one before.
+        // Lengths between those tried are taken to be less likely than the previous tried one, by a factor of e.
         let mut last = f64::NEG_INFINITY;
         for known in &mut likelihoods[..after] {
             match known.is_finite() {
@@ -607,7 +607,8 @@ fn decide(run: &RunSeries, posterior: &[f64]) -> Return {
         let best = likeliest(&mut (0..last).filter(|bad| holds(*bad)));
         return Return::After(best.expect("some hold"));
     }
-    // A recovery in the last moment would not have held. As long as that is less likely than none, the answer is none.
+    // A recovery in the last moments can't have held for long enough to count. If it is less likely than no recovery
+    // at all, the answer is that there was none.
     if posterior[last] >= 0.5 && 1.0 - back >= SURE_NEVER {
         return Return::Never;
     }
@@ -620,7 +621,7 @@ fn decide(run: &RunSeries, posterior: &[f64]) -> Return {
 }
 
 /// Length of the first part of the window that the intervals support most as the effect: it may end before the fault
-/// does. `None` if it lasts as long as the fault.
+/// does. `None` if the effect lasts as long as the fault.
 pub(super) fn extent(runs: &[&RunSeries], evidence: &Evidence) -> Option<usize> {
     let longest = runs.iter().map(|run| run.after - run.begin).min()?;
     if longest < 3 {
@@ -647,13 +648,13 @@ pub(super) fn extent(runs: &[&RunSeries], evidence: &Evidence) -> Option<usize> 
     }
     let tried = (1..longest).filter(|long| long.is_multiple_of(stride));
     let best = tried.max_by(|one, other| sums[*one].total_cmp(&sums[*other]))?;
-    // As with recoveries, the whole window has the higher prior.
+    // As for recoveries, the prior favours the whole window.
     let enough = 3.0 + (longest as f64).ln() + 0.5 * runs.len() as f64;
     (sums[best] - sums[longest] > enough).then_some(best)
 }
 
-/// Expected values without the fault in each interval, derived from the intervals before it and from `from` on,
-/// including their correlated errors.
+/// The values expected in each interval without the fault, derived from the intervals before the fault and those from
+/// `from` on, including their correlated errors.
 pub(super) fn usual(run: &RunSeries, evidence: &Evidence, from: Option<usize>) -> Vec<f64> {
     let mut design = design(run, Form::Whole, from);
     design.set(evidence.searched);
@@ -672,7 +673,7 @@ pub(super) fn usual(run: &RunSeries, evidence: &Evidence, from: Option<usize>) -
     with_errors(run, evidence, &design, &fitted)
 }
 
-/// Expected values without the fault, if its effect lasts until the end: the intervals during the effect show the
+/// The values expected without the fault, if its effect lasts until the end: the intervals during the effect show the
 /// course of the usual level, too.
 pub(super) fn usual_if_lasting(run: &RunSeries, evidence: &Evidence) -> Vec<f64> {
     if evidence.usual_forms.len() < 2 {

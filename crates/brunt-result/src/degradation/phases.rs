@@ -6,8 +6,8 @@
 //! - A phase lasts from one start or end of a fault to the next. Times shorter than half an interval (two faults that
 //!   start almost together) don't count as a phase.
 //! - *Before* is the baseline that costs are compared with, so that the same figure never has two values.
-//! - Other phases use whole intervals, as costs do; `intervals` is their number. Without any, the intervals that the
-//!   phase partly covers count by their share.
+//! - Other phases use whole intervals, as costs do; `intervals` is their number. If a phase has no whole interval,
+//!   the intervals that it partly covers count by their share.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -130,8 +130,8 @@ pub struct PhaseOverRuns {
 }
 
 impl PhaseOverRuns {
-    /// Requests unanswered at the end of the phase, and the age of the oldest in microseconds, if that is longer than
-    /// any answered request took.
+    /// Number of requests unanswered at the end of the phase, and the age of the oldest in microseconds, if that is
+    /// longer than any answered request took.
     pub fn stall(&self) -> Option<(u64, f64)> {
         let oldest_us = self.waiting_oldest_us?;
         let is_longest = self

@@ -42,8 +42,9 @@ pub(super) fn level<'a>(
         .flatten()
 }
 
-/// How much longer than usual each interval's figure was, as a logarithm, because response times grow by factors. In an
-/// interval without known times, outstanding requests have waited at least since the last interval that had one.
+/// How much longer than usual each interval's figure was, as a logarithm, because response times grow by factors. In
+/// an interval without known times, outstanding requests have waited at least since the last interval with known
+/// times.
 fn longer(input: &Input, figure: TimeFigure) -> Option<RunSeries> {
     let before: Vec<f64> = input
         .usual()
@@ -111,8 +112,8 @@ pub(super) fn of_figure(
 
 impl FigureCost {
     /// Waiting time beyond the usual, summed over all requests answered between the fault's start and the recovery of
-    /// the mean, and those outstanding then, with their age; `None` if that end is unknown. Intervals count as a
-    /// whole: requests held up by a stall are answered at once when it ends, anywhere within an interval. If that
+    /// the mean, and those outstanding then, with their age; `None` if that end is unknown. Whole intervals are
+    /// summed: requests held up by a stall are answered at once when it ends, anywhere within an interval. If that
     /// interval counts as recovered, they are still outstanding at its start.
     pub fn excess_wait_s(&self, input: &Input) -> Option<f64> {
         let until_s = self.until_s?.min(input.horizon_s);

@@ -21,7 +21,8 @@ enum Noise {
 #[derive(Clone, Copy, Debug)]
 struct Phases(usize, usize, usize);
 
-/// A fault that removes the share `fall` of the rate. The effect ends with the fault, or never.
+/// A fault that removes the share `fall` of the rate. The effect ends with the fault if `returns` is set, and
+/// otherwise never.
 fn run(
     random: &mut Random,
     noise: Noise,
@@ -99,7 +100,7 @@ fn shares(answers: &[Answer]) -> Shares {
     }
 }
 
-/// Answers over many runs with a baseline above zero: detection and recovery.
+/// Detection and recovery over many runs with a baseline above zero.
 fn many(noise: Noise, phases: Phases, fall: f64, returns: bool) -> (Shares, Shares) {
     const RUNS: u64 = 20;
     let runs: Vec<Degradation> = (0..RUNS)
@@ -165,9 +166,9 @@ fn short_series_are_inconclusive_rather_than_wrong() {
     }
 }
 
-/// The series that was once "detected: never, recovered after 0.0 s": a band that reaches below zero, one second
-/// before the fault, nearly everything lost for four, two seconds after. A single run this noisy sometimes leaves
-/// recovery open.
+/// A series that was once reported as "detected: never, recovered after 0.0 s": its band reached below zero, with one
+/// second before the fault, four seconds in which nearly everything was lost, and two seconds after. A single run
+/// this noisy sometimes leaves recovery open.
 #[test]
 fn a_fall_within_a_band_that_reaches_zero() {
     let (detected, recovered) = many(Noise::Normal(0.6), Phases(10, 40, 20), 0.977, true);
@@ -183,7 +184,7 @@ fn a_fall_within_a_band_that_reaches_zero() {
 
 #[test]
 fn false_alarms_are_rare() {
-    // At most two of twenty, although one in a hundred is expected.
+    // At most two of twenty runs may raise a false alarm; one in a hundred is expected to.
     let check = |noise, phases, most: f64| {
         let (detected, _) = many(noise, phases, 0.0, true);
         assert!(detected.yes <= most, "{noise:?} {phases:?}: {detected:?}");

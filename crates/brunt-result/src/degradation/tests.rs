@@ -47,8 +47,8 @@ fn a_dip_has_its_depth_duration_and_recovery() {
     near(found.recovered.seconds().unwrap(), 0.5);
 }
 
-/// A fault may start and end anywhere within an interval: the rate before it does not enter the figures of the fault's
-/// time, and no loss is left out.
+/// A fault may start and end anywhere within an interval: the rate before the fault does not affect the figures of
+/// the fault's time, and no loss is left out.
 #[test]
 fn a_fault_may_begin_and_end_within_intervals() {
     for hundredths in 0..30 {
@@ -192,7 +192,7 @@ fn a_run_that_ends_too_soon_after_its_fault_cannot_tell_recovery() {
     check(&[], Some(5.1), Answer::Inconclusive);
     check(&[(9, 1000.0)], Some(5.1), Answer::Inconclusive);
     check(&[(9, 0.0)], Some(5.1), Answer::Inconclusive);
-    // It recovered, but for 0.9 s only.
+    // The rate recovered, but stayed so for 0.9 s only.
     let open = check(&[(20, 0.0), (9, 1000.0)], Some(7.1), Answer::Inconclusive);
     check(&[(20, 0.0)], None, Answer::Never);
     let back = check(&[(20, 1000.0)], None, Answer::AfterS(0.0));

@@ -4,9 +4,9 @@
 //! The rule: a request counts once. A request outstanding at the end of an interval is answered in a later interval
 //! or still outstanding at its end, so only those outstanding at the end of the last interval count.
 //!
-//! An outstanding request will take longer than its age. That biases a mean down, by less than the share of outstanding
-//! requests: little, unless they wait because something is stalled, in which case leaving them out would be the larger
-//! error.
+//! An outstanding request will take longer than its age. That biases the mean down, by less than the share of
+//! outstanding requests. The bias is small unless requests wait because something is stalled, and then leaving them
+//! out would be the larger error.
 
 use super::interval::{IntervalFigures, WaitingFigures, is_whole, median, p99_us, parts};
 
@@ -46,7 +46,7 @@ pub(super) struct TimesTogether<'a> {
     /// The last interval that counts as a whole.
     last: Option<&'a IntervalFigures>,
     /// Time between the end of the last whole interval and the end of the last interval: requests that waited
-    /// throughout the former are taken to have waited this much longer.
+    /// throughout the last whole interval are taken to have waited this much longer.
     more_us: f64,
 }
 
@@ -105,8 +105,9 @@ impl<'a> TimesTogether<'a> {
         })
     }
 
-    /// Ages at the end of the last interval in nanoseconds, their counts, and whether these requests waited
-    /// throughout the last whole interval. If they did, they are stalled and taken to wait until the end.
+    /// Ages of requests outstanding at the end of the last interval, in nanoseconds, with their counts, and whether
+    /// these requests waited throughout the last whole interval. If they waited throughout, they are stalled and
+    /// assumed to wait until the end.
     fn ages(&self, last: &IntervalFigures) -> impl Iterator<Item = (u64, u64, bool)> {
         let length = ((last.end_s - last.start_s) * 0.999e9) as u64;
         let more = (self.more_us * 1e3) as u64;

@@ -40,7 +40,7 @@ struct Make(Random);
 
 impl Make {
     fn count(&mut self) -> u64 {
-        // All magnitudes are equally likely, and small enough that three can be added.
+        // All magnitudes are equally likely, and three numbers can be added without overflow.
         self.0.next_u64() >> (2 + self.0.below(62))
     }
 

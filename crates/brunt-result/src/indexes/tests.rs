@@ -106,10 +106,10 @@ fn ratios_are_those_of_the_paper() {
         (found.impacts.len(), found.notes.len(), found.left_out.len()),
         (4, 0, 0)
     );
-    // Equation 1: the mean of a client is 30 with two at once and 60 alone.
+    // Equation 1: the mean throughput of a client is 30 with two clients at once and 60 alone.
     let two = find(&found, ImpactKind::Parallelism, 2, "0");
     near(two.per_client.interval.unwrap(), 0.5);
-    // Aggregate: 60 together, 60 alone.
+    // Aggregate throughput: 60 together, 60 alone.
     near(two.aggregate.interval.unwrap(), 1.0);
     assert_eq!(
         (two.rounds, two.rounds_left_out, two.per_client.clients),
@@ -186,9 +186,9 @@ fn evenness_is_that_of_clients_at_once() {
     assert_eq!(jain(&[0.0, 0.0]), None);
 }
 
-/// The ratios are from the paper's text: with 44 clients, GlusterFS was 164 times as fast as Ceph and 48 times as
-/// fast as Sheepdog in block reads, alone 8 and 18 times, and many clients did not affect GlusterFS. So the other two
-/// have indexes of 8/164 and 18/48 of GlusterFS's.
+/// The ratios are from the paper's text: with 44 clients, GlusterFS read blocks 164 times as fast as Ceph and 48
+/// times as fast as Sheepdog; with a single client, 8 and 18 times as fast. The number of clients did not affect
+/// GlusterFS. So the indexes of Ceph and Sheepdog are 8/164 and 18/48 of GlusterFS's index.
 #[test]
 fn the_papers_text_agrees_with_its_index() {
     let names: Vec<String> = (0..4).map(|client| format!("vm{client}")).collect();
@@ -297,7 +297,7 @@ fn no_number_without_an_interval() {
 #[test]
 fn only_the_same_clients_are_compared() {
     let mut points = known();
-    // A third client alone, ten times as fast, is not in any group of two.
+    // A third client, measured only alone and ten times as fast, is not in any group of two.
     points.push(at("0", &["c"], &[&[800.0], &[800.0], &[800.0]]));
     let found = robustness(&points).unwrap();
     near(

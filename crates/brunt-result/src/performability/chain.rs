@@ -1,11 +1,11 @@
 //! Stationary probabilities of a system whose components fail and are repaired. [`super::Performability`] weights
 //! measured figures with them.
 //!
-//! Each component is a birth-death chain over its number of failed units: with n units, r of which are repaired at once,
-//! units fail at the rate (n - j) / MTTF and are repaired at the rate min(j, r) / MTTR while j have failed. Its
+//! Each component is a birth-death chain over its number of failed units: with n units, r of which are repaired at
+//! once, units fail at the rate (n - j) / MTTF and are repaired at the rate min(j, r) / MTTR while j have failed. Its
 //! stationary distribution is a product of ratios of these rates (K. S. Trivedi, Probability and Statistics with
 //! Reliability, Queuing, and Computer Science Applications, 2nd edition, 8.2). Components are independent, so the
-//! probability of a state of the system is the product of its components' (product form).
+//! probability of a state of the system is the product of its components' probabilities (product form).
 //!
 //! The rule: use only closed forms, so that a probability of 1e-12 is as precise as one of 0.5.
 
@@ -35,7 +35,7 @@ pub struct FailingComponent {
 pub(super) struct ChainState {
     /// Faults in effect, in the order of the components.
     pub faults: Vec<String>,
-    /// Components with more failed units than they have faults.
+    /// Components with more failed units than faults.
     pub more: Vec<String>,
     /// Share of time that the system spends in the state.
     pub probability: f64,

@@ -18,7 +18,7 @@ fn system(components: Vec<FailingComponent>, threshold: Option<&str>) -> Failing
     }
 }
 
-/// A phase of a second under these faults; none of them is the time before all faults.
+/// A phase of a second under these faults; without faults, it is the phase before all faults.
 fn phase(faults: &[&str], requests_per_second: f64, mean_us: Option<f64>) -> PhaseFigures {
     PhaseFigures {
         kind: match faults.is_empty() {
@@ -199,7 +199,7 @@ fn a_mirror_stops_with_its_second_disk() {
     );
 }
 
-/// A state whose interval contains the bound may or may not have the service; a single run decides nothing.
+/// If a state's interval contains the bound, the state may or may not have the service; a single run can't decide it.
 #[test]
 fn noisy_states_are_undecided() {
     let wire = system(
@@ -218,7 +218,8 @@ fn noisy_states_are_undecided() {
     check(&[run(100.0)], 0.0, 1.0);
 }
 
-/// A fault that occurs several times in a run shows one state, weighted by how long and how often it served.
+/// A fault that occurs several times in a run contributes a single state, weighted by duration and by the number of
+/// requests served.
 #[test]
 fn occurrences_count_as_one_state() {
     let wire = system(vec![component("wire", &["slow"], 1.0, 1.0)], None);

@@ -7,12 +7,12 @@
 //! performance regressions, ICPE 2023). A series is split where the energy distance between both sides, scaled by `m
 //! n / (m + n)`, is largest; the parts are split in turn. There are three differences from Hunter:
 //!
-//! - The test is by permutations, as in Matteson and James. It assumes no distribution of the noise, and one outlier
-//!   is never a change, because it is as extreme in any order. The seed is constant: the same series always has the
-//!   same changes.
+//! - The test is by permutations, as in Matteson and James. It assumes no distribution of the noise, and a single
+//!   outlier is never a change, because it would be just as extreme in any order. The seed is constant: the same
+//!   series always has the same changes.
 //! - Where no single split is significant, a middle part is tested against what comes before and after it (circular
-//!   binary segmentation, Olshen and others, 2004). A slowdown that was fixed later hardly shows when a series is
-//!   split in two.
+//!   binary segmentation, Olshen and others, 2004). A slowdown that was fixed later hardly shows if a series is split
+//!   in two.
 //! - The significance level applies to the whole series, however many windows it has.
 //!
 //! The rule: at most [`FALSE_ALARMS`] of unchanged series, whose results are exchangeable, have a change point.
@@ -39,11 +39,11 @@ pub const SIDE_MIN: usize = 3;
 pub const RESULTS_MIN: usize = 10;
 /// Number of results examined together.
 const WINDOW: usize = 100;
-/// The part of the significance level that is for splits in two; the rest is for middle parts.
+/// The part of the significance level that is used for splits in two; the rest is used for middle parts.
 const SPLIT_SHARE: f64 = 0.8;
-/// Number of permutations that may be as extreme as a middle part that counts as significant.
+/// A middle part counts as significant if at most this many permutations are as extreme.
 const EXTREME_MAX: f64 = 2.0;
-/// Sums over other permutations count as equal if they differ by at most this share.
+/// Sums over other permutations count as equal to the original sum if they differ by at most this share.
 const ROUNDING: f64 = 1e-9;
 const SEED: u64 = 0xed1;
 
@@ -58,9 +58,9 @@ pub struct ChangePoint {
     pub after: f64,
     /// `after / before`; `None` unless all values are above zero.
     pub ratio: Option<f64>,
-    /// Lower end of the ratio's 95 % interval (Welch), as if the position had been known.
+    /// Lower end of the ratio's 95 % interval (Welch), as if the position of the change had been known.
     pub low: Option<f64>,
-    /// Upper end of the interval.
+    /// Upper end of the ratio's 95 % interval.
     pub high: Option<f64>,
     /// Probability that an unchanged series has a change as clear as this; below [`FALSE_ALARMS`].
     pub p: f64,
@@ -201,7 +201,7 @@ impl Search {
     }
 
     /// The p-value of a statistic, for the whole series and both kinds of tests; `None` if it is not significant,
-    /// which is clear after a few permutations.
+    /// which becomes clear after a few permutations.
     fn test(
         &mut self,
         values: &[Spaced],
@@ -232,8 +232,8 @@ impl Search {
     }
 }
 
-/// Energy distance of `m` values from `n` others, scaled: from the distances of all pairs within each and between them,
-/// where pairs within count twice.
+/// Scaled energy distance of `m` values from `n` others, from the sums of distances within both groups and between
+/// them; pairs within a group count twice.
 fn energy(m: usize, n: usize, within_m: f64, within_n: f64, between: f64) -> f64 {
     let (m, n) = (m as f64, n as f64);
     let distance =
@@ -266,8 +266,9 @@ fn best_split(values: &[Spaced]) -> (f64, Option<usize>) {
     let (mut left, mut between) = (0.0, 0.0);
     let mut right: f64 = values.iter().map(|one| one.total).sum();
     for (at, Spaced { value, total }) in values.iter().enumerate() {
-        // Distances to values before it move from the pairs between both sides to those within the left one, and
-        // those to values after it from the pairs within the right one to those between.
+        // When a value moves to the left part, its distances to earlier values no longer lie between the parts but
+        // within the left one, and its distances to later values no longer lie within the right part but between the
+        // parts.
         let mut before = 0.0;
         for other in &values[..at] {
             before += (other.value - value).abs();

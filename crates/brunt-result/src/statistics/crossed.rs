@@ -8,7 +8,7 @@ use brunt_core::random::Random;
 
 use super::{Ratio, student_quantile};
 
-/// Number of resamples per direction: only their variance is used, which needs fewer than percentiles do.
+/// Number of resamples per direction: only their variance is used, which needs fewer resamples than percentiles do.
 const CROSSED_RESAMPLES: usize = 2_000;
 
 /// The mean of all of `b` over the mean of all of `a`, with a 95 % interval on its logarithm. Rows are clients,
@@ -17,8 +17,8 @@ const CROSSED_RESAMPLES: usize = 2_000;
 /// Clients and rounds are resampled with replacement, each separately. A bootstrap's variance is too small by a
 /// factor of (n - 1) / n, which is corrected for each; their sum is the variance of the ratio's logarithm, with
 /// degrees of freedom by Welch and Satterthwaite (Owen, The pigeonhole bootstrap, 2007; Hesterberg, What teachers
-/// should know about the bootstrap, 2015). Noise that is due to neither clients nor rounds is included in both. With
-/// one client, the interval is over rounds alone.
+/// should know about the bootstrap, 2015). Noise that is due to neither clients nor rounds is contained in both
+/// variances. With one client, the interval is over rounds alone.
 ///
 /// `None` with fewer than two rounds, or if a resampled mean may be zero.
 pub fn crossed_ratio(a: &[Vec<f64>], b: &[Vec<f64>], seed: u64) -> Option<Ratio> {

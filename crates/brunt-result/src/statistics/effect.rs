@@ -16,7 +16,7 @@ use super::{Metric, RunLikeness, mean, variance};
 /// The power for which [`Effect::detectable`] is stated.
 pub const POWER: f64 = 0.8;
 
-/// More degrees of freedom than this make no difference.
+/// Degrees of freedom above this number make no difference.
 const FREEDOM_MAX: f64 = 1e6;
 
 /// How an effect is expressed.
@@ -37,27 +37,27 @@ pub const PERCENT_RATIO_MAX: f64 = 3.0;
 pub struct Effect {
     /// How `value` and the intervals are expressed.
     pub scale: EffectScale,
-    /// The ratio or the difference.
+    /// The ratio, or the difference.
     pub value: f64,
-    /// The first set's figure: the geometric mean for a ratio, otherwise the mean. Applying `value` to it gives
-    /// `second`.
+    /// The first set's figure: the geometric mean for a ratio, otherwise the mean. Applied to this figure, `value`
+    /// gives `second`.
     pub first: f64,
     /// The second set's figure.
     pub second: f64,
     /// Lower end of the 95 % interval of `value`.
     pub low: f64,
-    /// Upper end of the 95 % interval.
+    /// Upper end of the 95 % interval of `value`.
     pub high: f64,
-    /// Lower end of the 90 % interval, which two one-sided tests at 5 % use.
+    /// Lower end of the 90 % interval of `value`, which two one-sided tests at 5 % use.
     pub low_90: f64,
-    /// Upper end of the 90 % interval.
+    /// Upper end of the 90 % interval of `value`.
     pub high_90: f64,
     /// Two-sided p-value of this figure alone.
     pub p: f64,
     /// Two-sided p-value of the rest of the effect, after subtracting everything that the machine's difference could
     /// explain.
     pub p_beyond_machine: f64,
-    /// Degrees of freedom, including those lent by other points.
+    /// Degrees of freedom, including those borrowed from other points.
     pub freedom: f64,
     /// Whether runs were compared round by round.
     pub paired: bool,
@@ -84,7 +84,7 @@ pub(super) struct Samples {
     cells: Vec<(f64, f64, f64)>,
     /// The first set's mean, as the basis of shares.
     first: f64,
-    /// Each set's figure, such that the effect leads from one to the other.
+    /// The figures of both sets, chosen such that the effect converts the first into the second.
     sides: [f64; 2],
     /// The change that the machine could have caused; not used for differences.
     machine: MachineAllowance,
@@ -107,7 +107,7 @@ impl Samples {
         let cell = |runs: &[f64], likeness: Option<RunLikeness>| {
             let count = runs.len() as f64;
             let likeness = likeness.unwrap_or(RunLikeness::independent(runs.len()));
-            // Figures that agree to the last digits have no spread: the rest is rounding.
+            // Figures that agree up to the last digits have no spread: the differences come from rounding.
             let spread = variance(runs);
             let rounding = (1e-12 * mean(runs).abs().max(1e-300)).powi(2);
             (
@@ -135,7 +135,7 @@ impl Samples {
             let [a, b] = metric.likeness;
             vec![cell(&scaled_a, a), cell(&scaled_b, b)]
         };
-        // Alternating runs had the same machine.
+        // Alternating runs share the machine's state, so only `disturbed` is kept.
         let machine = match scale {
             EffectScale::Ratio if !metric.paired => metric.machine,
             _ => MachineAllowance {
@@ -216,7 +216,7 @@ impl Samples {
             // There is no spread at all: the figures are either identical or certainly different.
             return exact;
         }
-        // Welch and Satterthwaite. The freedom lent by the prior is the same for both sets and counts once. The
+        // Welch and Satterthwaite. The prior lends the same degrees of freedom to both sets, so they count once. The
         // variation between sessions is known from other experiments, so it has no part in the sum below.
         let spread: f64 = errors
             .iter()
@@ -268,7 +268,7 @@ impl Samples {
         off.max(0.0)
     }
 
-    /// See [`Effect::runs_wanted`]; `of_runs` is the squared error due to these runs.
+    /// Computes [`Effect::runs_wanted`]; `of_runs` is the squared error due to these runs.
     fn runs_wanted(&self, of_runs: f64, session: f64, alpha: f64, is_share: bool) -> Option<u32> {
         let wanted = match self.scale {
             EffectScale::Ratio => (1.0 + WANTED).ln(),

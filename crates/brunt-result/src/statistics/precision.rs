@@ -1,7 +1,7 @@
 //! Decides when a point has enough runs for the requested precision, and describes points that did not reach it.
 //!
 //! The rule: stopping at the first narrow interval often means stopping by luck, and such intervals cover the truth
-//! less often than stated. So a point needs more than [`PRECISION_RUNS_MIN`] runs, and an interval that meets the
+//! less often than stated. So a point needs more than [`PRECISION_RUNS_MIN`] runs, and its interval has to meet the
 //! goal after two consecutive runs; the interval itself is wide enough for correlated runs ([`super::serial`]).
 //! Intervals stopped this way cover the truth in 93 % of cases or more, on series with a known truth.
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Estimate, RunCorrelation};
 
-/// Minimum number of runs of a point with a goal.
+/// A point with a goal needs more than this many runs.
 pub const PRECISION_RUNS_MIN: usize = 6;
 
 /// Whether the figures of runs, each with its position in the order of all runs, meet `goal`: a half-width of the 95
@@ -30,7 +30,7 @@ pub fn is_precise(runs: &[(u32, f64)], correlation: RunCorrelation, goal: f64) -
 pub enum PreciseFigure {
     /// Requests per second.
     RequestsPerSecond,
-    /// Mean response time, if the rate is given (open loop).
+    /// Mean response time, for an open loop, whose rate is a setting.
     ResponseMeanUs,
 }
 
@@ -43,7 +43,7 @@ pub struct PointPrecision {
     pub figure: PreciseFigure,
     /// Whether the precision was reached.
     pub reached: bool,
-    /// Half-width of the interval that was reached, as a share of the mean; `null` with fewer than two runs.
+    /// Half-width of the resulting interval, as a share of the mean; `null` with fewer than two runs.
     pub half_width: Option<f64>,
     /// Estimated runs needed; `null` if the precision was reached, or with too few runs to estimate.
     pub runs_wanted: Option<usize>,

@@ -2,9 +2,9 @@
 //! each figure over the runs of all points together, because few runs of one point show little.
 //!
 //! The model: the deviation of a run's figure follows the deviation of the previous run, in the order in which they
-//! were made, with one correlation (a first-order autoregression). The mean of such runs is less certain than that of
-//! as many independent runs, and their spread underestimates the true one. Both are corrected by what the model
-//! expects of the actual order, and Student's t gets the remaining degrees of freedom (Satterthwaite).
+//! were made, with one correlation (a first-order autoregression). The mean of such runs is less certain than the
+//! mean of as many independent runs, and their spread underestimates the true spread. Both are corrected by what the
+//! model expects of the actual order, and Student's t gets the remaining degrees of freedom (Satterthwaite).
 //!
 //! The rule: an interval is never narrower than that of independent runs. A few runs can look correlated or
 //! independent by chance, so the evidence is combined with a prior: with few runs of one point, the interval depends
@@ -15,11 +15,12 @@ use super::{Estimate, mean, student_quantile, variance};
 /// Minimum degrees of freedom of all points together to estimate a correlation.
 const FREEDOM_MIN: usize = 3;
 /// The correlation is increased by at most this share of its standard error. For a few runs the increase is smaller,
-/// because the full one would triple their intervals.
+/// because the full increase would triple their intervals.
 const CAUTION: f64 = 0.65;
 /// Prior correlation of runs, and the number of runs that it is worth: a cautious guess, since a shared machine
 /// showed 0.3 (docs/results.md). Without it, intervals over four to twenty runs of a single point with a correlation
-/// of 0.5 between neighbours cover the truth in 90 to 92 %; with it in 93 to 94, and in 99 if runs are independent.
+/// of 0.5 between neighbours cover the truth in 90 to 92 %; with it, in 93 to 94 %, and in 99 % if runs are
+/// independent.
 const GUESS: f64 = 0.43;
 const GUESS_RUNS: f64 = 12.0;
 /// Upper limit of the estimated correlation.
@@ -78,7 +79,7 @@ fn power(correlation: f64, gap: u32) -> f64 {
     correlation.powi(gap.min(1 << 20) as i32)
 }
 
-/// How much less information correlated runs provide than as many independent ones.
+/// By how much less informative correlated runs are than as many independent ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunLikeness {
     /// Variance of the runs' mean, relative to that of independent runs: 1 or more.
@@ -99,7 +100,7 @@ impl RunLikeness {
     /// The values for runs at these positions in the order of all runs, ascending.
     pub fn of(places: impl Iterator<Item = u32>, correlation: RunCorrelation) -> RunLikeness {
         let places: Vec<u32> = places.collect();
-        // Results that don't record the order of their runs have the same position for all.
+        // Results that don't record the order of their runs have the same position for all runs.
         let is_known = places.windows(2).all(|pair| pair[0] < pair[1]);
         if places.len() < 2 || !is_known || correlation == RunCorrelation::NONE {
             return RunLikeness::independent(places.len());
@@ -156,7 +157,7 @@ impl Estimate {
     }
 }
 
-/// Deviation of a run's figure from the mean of its point, in standard deviations of the point.
+/// Deviation of a run's figure from the mean of its point, in standard deviations of that point.
 #[derive(Clone, Copy)]
 struct Residual {
     order: u32,
@@ -207,7 +208,7 @@ impl Residuals {
         Residuals(residuals)
     }
 
-    /// Number of points with residuals.
+    /// Number of points that have residuals.
     fn points(&self) -> usize {
         let mut points: Vec<usize> = self.0.iter().map(|run| run.point).collect();
         points.sort_unstable();
@@ -232,8 +233,8 @@ impl Residuals {
         (low + high) / 2.0
     }
 
-    /// The expected correlation of neighbouring residuals if that of the runs is `correlation`: less, because each
-    /// point's mean was subtracted.
+    /// The expected correlation of neighbouring residuals if the runs have the correlation `correlation`: it is
+    /// lower, because each point's mean was subtracted.
     fn expected(&self, correlation: f64) -> f64 {
         let (runs, points) = (
             &self.0,

@@ -1,5 +1,5 @@
 //! Moderated variances: few runs estimate their variance badly, which costs a comparison most of its power. The same
-//! metric at other points of the experiment was measured on the same machine, so its variance is informative.
+//! metric at other points of the experiment was measured on the same machine, so the variance there is informative.
 //!
 //! The rule is that of moderated t statistics (Smyth, 2004, Linear models and empirical Bayes methods): the variances
 //! are treated as draws around a common value; their spread is estimated from the variances themselves, and each is
@@ -48,8 +48,8 @@ impl Prior {
             .map(|(_, freedom)| trigamma(freedom / 2.0))
             .sum::<f64>()
             / count;
-        // The degrees of freedom of the prior are limited by those of all variances together; half of that, because
-        // few may agree by chance.
+        // The degrees of freedom of the prior are limited to half of those of all variances together, because a few
+        // variances may agree by chance.
         let most = known.iter().map(|(_, freedom)| freedom).sum::<f64>() / 2.0;
         let freedom = if spread > own {
             (2.0 * trigamma_inverse(spread - own)).min(most)

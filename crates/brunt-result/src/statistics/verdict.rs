@@ -7,10 +7,11 @@
 //! explain is *machines differed*. Everything else is *inconclusive*, and [`Effect::detectable`] is the change that
 //! would have been detected.
 //!
-//! Runs of one session are correlated: they share the layout of memory, the state of caches and clocks, and neighbours.
-//! So for sets whose runs did not alternate, a variance between sessions is added to that of the runs (levels of
-//! repetition: Kalibera and Jones, *Rigorous Benchmarking in Reasonable Time*, ISMM 2013; alternating runs: Abedi and
-//! Brecht, *Conducting Repeatable Experiments in Highly Variable Cloud Computing Environments*, ICPE 2017).
+//! Runs of one session are correlated: they share the layout of memory, the state of caches and clocks, and the load
+//! from neighbouring guests. So for sets whose runs did not alternate, a variance between sessions is added to that
+//! of the runs (levels of repetition: Kalibera and Jones, *Rigorous Benchmarking in Reasonable Time*, ISMM 2013;
+//! alternating runs: Abedi and Brecht, *Conducting Repeatable Experiments in Highly Variable Cloud Computing
+//! Environments*, ICPE 2017).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -45,11 +46,11 @@ pub enum Verdict {
     Worse,
     /// The sets are shown to differ by less than the margin.
     Same,
-    /// Neither is shown; the interval shows how large a difference may still be.
+    /// Neither a difference nor equality is shown; the interval shows how large a difference may still be.
     Inconclusive,
     /// The sets differ, but the machine also differed by enough to explain it.
     MachinesDiffered,
-    /// Inconclusive for lack of runs: fewer than [`RUNS_MIN`] per side.
+    /// Inconclusive because a side has fewer than [`RUNS_MIN`] runs.
     TooFewRuns,
 }
 
@@ -66,17 +67,17 @@ impl Verdict {
     }
 }
 
-/// How the machine differed between two sets of runs, for figures that depend on it. All values are logarithms of the
-/// second set's figure over the first's.
+/// How much the difference between the machines may have changed a figure between two sets of runs. All values are
+/// logarithms of a ratio: the second set's figure over the first's.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MachineAllowance {
     /// Unexplained standard deviation between two sessions of the same experiment.
     pub session: f64,
     /// How much the machine's difference may have raised the figure.
     pub up: f64,
-    /// How much it may have lowered the figure.
+    /// How much the machine's difference may have lowered the figure.
     pub down: f64,
-    /// Runs of only one of the sets were stopped or throttled.
+    /// Whether runs of exactly one of the sets were stopped or throttled.
     pub disturbed: bool,
 }
 
@@ -146,12 +147,12 @@ pub struct Comparison {
     pub p_holm: Option<f64>,
     /// The conclusion.
     pub verdict: Verdict,
-    /// Whether `b` is shown to be better or worse, by however little.
+    /// Whether `b` is shown to be better or worse than `a`, by however little.
     pub shown: Option<Verdict>,
 }
 
-/// Compares all metrics of two sets of runs at once: the more metrics there are, the stronger each one's evidence has
-/// to be. A change smaller than the share `margin` doesn't count.
+/// Compares all metrics of two sets of runs at once: the more metrics there are, the stronger the evidence for each
+/// has to be. A change smaller than the share `margin` doesn't count.
 pub fn compare(metrics: &[Metric], margin: f64) -> Vec<Comparison> {
     let samples: Vec<Option<Samples>> = metrics
         .iter()
@@ -254,7 +255,7 @@ impl TestedMetric<'_> {
         })
     }
 
-    /// Whether a change of the margin or more is excluded.
+    /// Whether a change as large as the margin is ruled out.
     fn is_same(&self, margin: f64) -> bool {
         let known = self.samples.zip(self.effect);
         known.is_some_and(|(samples, effect)| {
@@ -265,7 +266,7 @@ impl TestedMetric<'_> {
     /// Whether the machine's difference may explain the change.
     fn may_be_the_machine(&self) -> bool {
         self.effect.zip(self.p_holm).is_some_and(|(effect, p)| {
-            // The factor by which the effect's own p-value was corrected.
+            // The factor by which this effect's p-value was corrected.
             let factor = if effect.p > 0.0 { p / effect.p } else { 1.0 };
             self.metric.machine.disturbed || effect.p_beyond_machine * factor >= ALPHA
         })
@@ -301,7 +302,7 @@ fn corrected(
             effects[other].expect("it was tested").p,
             all[other].expect("it is counted"),
         );
-        // The factor by which the other metric was corrected; if its p-value is zero, the maximum.
+        // The factor by which the other metric's p-value was corrected; the maximum if that p-value is zero.
         let factor = if others.0 > 0.0 {
             others.1 / others.0
         } else {

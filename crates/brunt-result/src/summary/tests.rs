@@ -167,7 +167,7 @@ fn kinds_add_up() {
     assert_eq!(part(1.0, 0, 0), 0.0);
 }
 
-/// A log with a flush after each write: the rate is that of the writes, and the flushes have the same rate.
+/// A log with a flush after each write: the rate is that of the writes; flushes have the same rate.
 #[test]
 fn flushes_are_no_part_of_the_total() {
     let rates = |ops: Vec<OpSummary>| {

@@ -6,7 +6,7 @@ use crate::degradation::{Answer, ResponseCost};
 use crate::event::RunInfo;
 use crate::summary::RunSummary;
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TABLE: Table = Table {
     name: "degradation",
     doc: "One row for each fault of a run with a baseline before it, with the effect of the fault. \

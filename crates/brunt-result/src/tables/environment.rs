@@ -2,7 +2,7 @@
 
 use brunt_lake::{Batch, Coding, Column, Table};
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TABLE: Table = Table {
     name: "environment",
     doc: "One row for each fact about the machine, the program and the targets at the start of the experiment.",

@@ -5,7 +5,7 @@ use brunt_lake::{Batch, Coding, Column, Table};
 use super::origin::RunOrigin;
 use crate::event::FaultRecord;
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TABLE: Table = Table {
     name: "faults",
     doc: "One row for each fault injected into a run, with the proof that it was in effect and that it was gone afterwards.",
@@ -42,7 +42,7 @@ pub const TABLE: Table = Table {
         .coded(Coding::Delta),
         Column::int(
             "gaps",
-            "How often the fault was lost and injected again because its target was killed.",
+            "Number of times that the fault was lost and injected again because its target was killed.",
         ),
         Column::int(
             "gap_ns",

@@ -80,7 +80,7 @@ pub const COST: &[Column] = &[
     ),
     Column::int(
         "system_calls",
-        "System calls of the workers' rings; the loop makes only one other per interval.",
+        "System calls of the workers' rings; the loop makes only one other system call per interval.",
     ),
 ];
 

@@ -1,8 +1,8 @@
 //! Table `histograms`: the data from which SQL computes percentiles of any combination of rows.
 //!
-//! Short intervals are combined into extents whose length grows with the run, up to a second. Otherwise an hour of 10 ms
-//! intervals would take half a gigabyte, and `intervals` already has the percentiles of each interval. With a fixed
-//! length of one second, a run of two seconds would have only two extents, which show nothing.
+//! Short intervals are combined into extents whose length grows with the run, up to a second. Otherwise an hour of 10
+//! ms intervals would take half a gigabyte, and `intervals` already has the percentiles of each interval. With a
+//! fixed length of one second, a run of two seconds would have only two extents, too few to show anything.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use brunt_lake::{Batch, Column, Table};
 use super::figures::OP;
 use super::origin::RunOrigin;
 
-/// The length of an extent is the run's time so far, divided by this: a short run has about this many extents, and a
-/// run of several days at most a hundred more.
+/// An extent ends when its length reaches the run's time so far divided by this, or [`EXTENT_ENOUGH`]. Extents thus
+/// grow with the run: it has at most about a hundred more of them than seconds.
 const EXTENTS: u32 = 20;
-/// The length at which an extent is always long enough.
+/// An extent of this length is always long enough.
 const EXTENT_ENOUGH: Duration = Duration::from_secs(1);
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TABLE: Table = Table {
     name: "histograms",
     doc: "Latency histograms: one row for each extent of a run, operation and non-empty bucket. An \
@@ -186,7 +186,7 @@ mod tests {
             .iter()
             .map(|(start, end)| (end - start) / 10_000_000)
             .collect();
-        // At first every interval is an extent; a run of a second has more than twenty extents, one of half a minute
+        // At first every interval is an extent; a run of a second has more than twenty extents, one of 30 seconds
         // fewer than two hundred.
         assert_eq!(lengths[..20], [1; 20]);
         assert!(

@@ -7,12 +7,12 @@ use brunt_lake::{Batch, Column, Table};
 use crate::impact::{CLIENTS_AXIS, ImpactIndex, ImpactKind, ImpactRatio, ON_AXIS};
 use crate::summary::Summary;
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TABLE: Table = Table {
     name: "indexes",
-    doc: "One row for each index of robustness and each thing that it describes, written when the \
-     experiment ends: how much throughput is left with many clients at once, or with a link delay \
-     ([indexes.md](indexes.md)).",
+    doc: "One row for each index of robustness and each target, workload and set of values that it \
+     describes, written when the experiment ends: how much throughput is left with many clients at once, or with \
+     a link delay ([indexes.md](indexes.md)).",
     columns: &[
         Column::text("index", "`parallelism` or `latency`."),
         Column::text("target", "Name of the target."),
@@ -30,11 +30,11 @@ pub const TABLE: Table = Table {
         .nullable(),
         Column::text(
             "of",
-            "`client`: ratio of a client's mean throughput; `all`: of the throughput of all clients together.",
+            "`client`: ratio of a client's mean throughput; `all`: ratio of the throughput of all clients together.",
         ),
         Column::float("ratio", "The ratio; null if it has no interval.").nullable(),
         Column::float("low", "Lower end of the ratio's 95 % interval.").nullable(),
-        Column::float("high", "Upper end of the interval.").nullable(),
+        Column::float("high", "Upper end of the ratio's 95 % interval.").nullable(),
         Column::text("missing", "Why the ratio has no interval.").nullable(),
         Column::int(
             "clients",
@@ -48,7 +48,7 @@ pub const TABLE: Table = Table {
     ],
 };
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const CLIENTS: Table = Table {
     name: "clients",
     doc: "One row for each client of each point of an experiment that has indexes of robustness, and for each of its kinds \
@@ -70,7 +70,7 @@ pub const CLIENTS: Table = Table {
         )
         .nullable(),
         Column::float("low", "Lower end of the 95 % interval; null with one run.").nullable(),
-        Column::float("high", "Upper end of the interval.").nullable(),
+        Column::float("high", "Upper end of the 95 % interval; null with one run.").nullable(),
         Column::int("runs", "Runs that count."),
     ],
 };

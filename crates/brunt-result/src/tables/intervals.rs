@@ -26,7 +26,7 @@ const WHEN: &[Column] = &[
 
 const IN_FLIGHT: &[Column] = &[Column::float(
     "in_flight",
-    "Mean number of requests in flight. Requests count before they complete, so a stalled device shows its depth.",
+    "Mean number of requests in flight. Requests count even before they complete, so a stalled device shows its depth.",
 )];
 
 /// Columns of outstanding requests; null in rows written by versions that did not record them.
@@ -37,11 +37,11 @@ const WAITING: &[Column] = &[
          only those that a worker has taken.",
     )
     .nullable(),
-    Column::float("waiting_mean_ns", "Mean time that these requests had waited since they were due.").nullable(),
-    Column::int("waiting_max_ns", "Age of the oldest of these requests.").nullable(),
+    Column::float("waiting_mean_ns", "Mean time since outstanding requests were due.").nullable(),
+    Column::int("waiting_max_ns", "Age of the oldest outstanding request.").nullable(),
 ];
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TABLE: Table = Table {
     name: "intervals",
     doc: "One row for each report interval of a run, for all workers and operations together. A \
@@ -49,7 +49,7 @@ pub const TABLE: Table = Table {
     columns: &columns::<41>(&[WHEN, DONE, LOST, IN_FLIGHT, TIMES, COST, WAITING]),
 };
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const OPS: Table = Table {
     name: "interval_ops",
     doc: "One row for each report interval of a run and kind of operation attempted in it, for all workers together.",

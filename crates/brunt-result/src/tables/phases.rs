@@ -5,7 +5,7 @@ use brunt_lake::{Batch, Column, Table};
 use crate::event::RunInfo;
 use crate::summary::RunSummary;
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TABLE: Table = Table {
     name: "phases",
     doc: "One row for each phase of a run with faults: from one start or end of a fault to the next. \
@@ -23,7 +23,7 @@ pub const TABLE: Table = Table {
         Column::int("end_ns", "End of the phase."),
         Column::int(
             "intervals",
-            "Whole report intervals in the phase; if 0, its figures are mixed with those of its neighbours.",
+            "Whole report intervals in the phase; if 0, the phase's figures include parts of adjacent phases.",
         ),
         Column::float(
             "requests_per_second",
@@ -42,7 +42,7 @@ pub const TABLE: Table = Table {
             "Requests that were due by the phase's end and were still unanswered; null if that is not known.",
         )
         .nullable(),
-        Column::float("waiting_max_ns", "Age of the oldest of these requests.").nullable(),
+        Column::float("waiting_max_ns", "Age of the oldest unanswered request.").nullable(),
         Column::float("failed_share", "Share of requests that failed."),
     ],
 };

@@ -5,7 +5,7 @@ use brunt_lake::{Batch, Column, Table};
 
 use crate::summary::Summary;
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TABLE: Table = Table {
     name: "points",
     doc: "One row for each point: a workload against a target, with a value on each axis of the \
@@ -25,7 +25,7 @@ pub const TABLE: Table = Table {
     ],
 };
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const AXES: Table = Table {
     name: "axes",
     doc: "One row for each point and swept axis.",

@@ -5,7 +5,7 @@ use brunt_lake::{Batch, Coding, Column, Table};
 use super::origin::RunOrigin;
 use crate::event::Sample;
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TABLE: Table = Table {
     name: "probes",
     doc: "One row for each figure in each sample of a host or of a part of a device during runs. \

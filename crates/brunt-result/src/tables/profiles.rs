@@ -6,7 +6,7 @@ use crate::event::RunInfo;
 use crate::profile::{PhaseProfile, RoleProfile};
 use crate::summary::RunSummary;
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TABLE: Table = Table {
     name: "profiles",
     doc: "One row for each call stack that samples found, for each run, phase and role; empty without `[profile]` \
@@ -35,7 +35,7 @@ pub const TABLE: Table = Table {
     ],
 };
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TIMES: Table = Table {
     name: "profile_times",
     doc: "One row for each phase of a run and role: CPU time from the kernel's counters, and numbers \
@@ -69,11 +69,7 @@ pub const TIMES: Table = Table {
         )
         .nullable(),
         Column::int("samples", "Number of samples; null for `machine`.").nullable(),
-        Column::int(
-            "unnamed",
-            "Samples among them whose innermost function has no name.",
-        )
-        .nullable(),
+        Column::int("unnamed", "Samples whose innermost function has no name.").nullable(),
     ],
 };
 

@@ -5,7 +5,7 @@ use brunt_lake::{Batch, Column, Table};
 use crate::event::RunInfo;
 use crate::summary::RunSummary;
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TABLE: Table = Table {
     name: "replay",
     doc: "One row for each part of the time of a run that replayed a trace: how late requests were, \
@@ -15,7 +15,7 @@ pub const TABLE: Table = Table {
         Column::int("run", "The run."),
         Column::int(
             "start_ns",
-            "Start of the part, since the run's workers started, by when requests were due.",
+            "Start of the part, since the run's workers started; requests belong to the part in which they were due.",
         ),
         Column::int("end_ns", "End of the part."),
         Column::int("requests", "Requests that were due in this part."),

@@ -6,7 +6,7 @@ use brunt_lake::{Batch, Coding, Column, Table};
 use super::figures::OP;
 use super::origin::RunOrigin;
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TABLE: Table = Table {
     name: "requests",
     doc: "One row for each request of workloads that have `record_requests = true`; empty otherwise. \

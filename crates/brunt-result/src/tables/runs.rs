@@ -12,7 +12,7 @@ use crate::event::RunInfo;
 use crate::noise::MachineNoise;
 use crate::summary::RunSummary;
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TABLE: Table = Table {
     name: "runs",
     doc: "One row for each run that ended, complete or not. Confidence intervals are computed over runs.",
@@ -25,7 +25,7 @@ pub const TABLE: Table = Table {
             Column::int("began_unix_ns", "Wall-clock time at which the run's preparation started, since 1970 (UTC)."),
             Column::text("stopped", "Why the run ended: `done`, `steady`, `not-steady`, `interrupted`, `device-gone`, \
              `host-lost`."),
-            Column::bool("complete", "Whether the run went to the end as planned; other runs are not evaluated."),
+            Column::bool("complete", "Whether the run went to the end as planned; runs that did not aren't evaluated."),
             Column::int("measured_ns", "Measured time, without ramp-up and draining."),
             Column::float("requests_per_second", "Throughput: sum over all workers, or the throughput \
              in the time in which all of them ran (`common` in `summary.json`)."),
@@ -34,8 +34,8 @@ pub const TABLE: Table = Table {
                 .nullable(),
             Column::int("trial", "Rate search: the trial that this row's figures are from; 0 otherwise."),
             Column::int("recording_wait_ns", "Total time that workers waited because requests were \
-             recorded faster than they could be written. If that exceeds a hundredth of the run, its rates are \
-             too low."),
+             recorded faster than they could be written. If that exceeds a hundredth of the run, the measured \
+             rates are too low."),
         ],
         DONE,
         LOST,
@@ -47,13 +47,13 @@ pub const TABLE: Table = Table {
             Column::float("stolen_share", "Share of all processors' time that the hypervisor gave to \
              other guests during the run; null if the kernel does not report it.").nullable(),
             Column::float("wakeup_mean_ns", "Mean delay with which a sleeping thread next to the load \
-             was woken; null for a run too short to tell, like the next columns.").nullable(),
+             was woken; null for a run too short to tell, as are the next columns.").nullable(),
             Column::float("wakeup_max_ns", "Longest delay of a wake-up.").nullable(),
             Column::float("work_mean_ns", "Mean time that a fixed piece of work next to the load took.").nullable(),
             Column::float("work_min_ns", "Shortest time that the piece of work took.").nullable(),
             Column::int("noise_samples", "Number of measurements of wake-ups and of the piece of work."),
             Column::int("verified_bytes", "Bytes that were read and compared with what had been written there, ramp-up included; null without `verify`.").nullable(),
-            Column::int("wrong_bytes", "Bytes of blocks that differed.").nullable(),
+            Column::int("wrong_bytes", "Bytes of blocks that differed from what had been written.").nullable(),
             Column::int("first_wrong_offset", "Offset in bytes of the first block that was found to \
              be wrong; null if there was none.").nullable(),
             Column::float("work_median_ns", "Median time of the fixed piece of work: the processors' \
@@ -65,8 +65,8 @@ pub const TABLE: Table = Table {
                            CPUs.").nullable(),
             Column::float("throttled_share", "Share of the time in which Brunt's control group was \
              stopped because its CPU quota was used up.").nullable(),
-            Column::float("stalled_ns", "Total delay of wake-ups that were 250 ms or more late: Brunt itself did not \
-                run.").nullable(),
+            Column::float("stalled_ns", "Total delay of wake-ups that were 250 ms or more late: at \
+             these times, Brunt itself did not run.").nullable(),
             Column::text("engine", "Engine that issued the run's requests, `io_uring` or `threads`; \
              null if its load needs none, if hosts used different ones, and in results written before it was \
              recorded.").nullable(),

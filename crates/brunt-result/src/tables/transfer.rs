@@ -7,11 +7,11 @@ use crate::event::RunInfo;
 use crate::summary::RunSummary;
 use crate::transfer::{InterfaceTraffic, LinkTraffic, WayBytes};
 
-/// Its `doc` describes the table.
+/// Definition of the table; `doc` describes its rows.
 pub const TABLE: Table = Table {
     name: "transfer",
-    doc: "Bytes carried while the load was measured: one row for each link of the lab or interface of \
-     another host, direction, run, and part that faults cut the run into ([indexes.md](indexes.md)).",
+    doc: "Bytes carried while the load was measured: one row for each run, link of the lab or \
+     interface of another host, direction, and part into which faults divide the run ([indexes.md](indexes.md)).",
     columns: &[
         Column::int("run", "The run."),
         Column::text(
@@ -38,9 +38,10 @@ pub const TABLE: Table = Table {
         Column::int("end_ns", "End of the part."),
         Column::int(
             "bytes",
-            "Bytes that the sending host passed to the link, with Ethernet headers, or that the interface counted.",
+            "Bytes that the sending host passed to the link, with Ethernet headers, or bytes that the \
+             interface counted.",
         ),
-        Column::int("useful_bytes", "Bytes that all requests of the run read and wrote in the same time."),
+        Column::int("useful_bytes", "Bytes that all requests of the run read and wrote during the part."),
         Column::float(
             "idle_bytes_per_second",
             "Bytes per second that the direction carried before the run, without load; null without \

@@ -356,7 +356,7 @@ mod tests {
         }
     }
 
-    /// A layer's own commands pass through messages without code for them here.
+    /// Messages carry a layer's own commands without any code for them here.
     #[test]
     fn a_layers_own_commands_need_no_code_here() {
         let local = local("null:1MiB?fault=off&retry=3,off");
@@ -375,7 +375,7 @@ mod tests {
         );
     }
 
-    /// Mistakes are refused, and the reply says what would be correct.
+    /// Mistaken commands are refused, and the reply says what would be correct.
     #[test]
     fn mistakes_are_refused_with_what_would_be_right() {
         let check = |url: &str, line: &str, words: &str| {

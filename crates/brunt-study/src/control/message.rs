@@ -184,7 +184,7 @@ pub struct AccessAnswer {
     pub preferred: Vec<u16>,
     /// Commands refused so far because of a group's state, at all LUNs addressed.
     pub refused: u64,
-    /// How often an initiator was notified of a change at a LUN.
+    /// Number of times an initiator was notified of a change at a LUN.
     pub told: u64,
 }
 

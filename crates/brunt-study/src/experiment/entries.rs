@@ -12,7 +12,7 @@ use super::mistake::{FileError, Source};
 use super::plan::{Draft, What};
 use super::sweep::FILE_SIZE_AXIS;
 
-/// A load of an entry with its own location (a [`LoadEntry`]), for the draft of a point.
+/// One of the loads of a [`LoadEntry`], for the draft of a point.
 #[derive(Clone)]
 pub(super) struct EntryLoad {
     entry: Arc<dyn LoadEntry>,
@@ -27,7 +27,7 @@ impl EntryLoad {
         self.entry.hosts()
     }
 
-    /// The same load, on these hosts.
+    /// A copy of this load that runs on these hosts.
     pub(super) fn on_hosts(&self, hosts: Vec<String>) -> EntryLoad {
         let entry = self.entry.on_hosts(hosts);
         let same = entry

@@ -189,7 +189,7 @@ impl Experiment {
         match hosts.find(name) {
             Err(error) => return wrong(error.to_string(), "name a host of [hosts]"),
             Ok(_) if !hosts.is_remote(name) => {
-                let what = format!("host '{name}' is not another machine");
+                let what = format!("host '{name}' is not a remote host");
                 return wrong(what, "name a host that has ssh or agent, or omit host");
             }
             Ok(_) => {}

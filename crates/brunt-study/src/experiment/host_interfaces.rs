@@ -11,7 +11,7 @@ use super::lab_check::IDLE;
 use super::mistake::{FileError, Source};
 use crate::host::Hosts;
 
-/// The idle time if the file doesn't set one: background traffic on a real network is rarely zero.
+/// Default idle time; it is not zero, because background traffic on a real network is rarely zero.
 const IDLE_DEFAULT: Duration = Duration::from_secs(1);
 
 impl Experiment {

@@ -185,7 +185,7 @@ impl Experiment {
                     (from.to_string(), there.clone()),
                     (to.to_string(), back.clone()),
                 ]),
-                // Refused when the file is read.
+                // The check of the file has already refused this.
                 (None, None) => return None,
             };
             Some(HostLink {
@@ -264,7 +264,7 @@ impl Experiment {
             return Err((Some("between"), what, "name two hosts".into()));
         }
         if let Some(host) = entry.between.iter().find(|host| !hosts.is_remote(host)) {
-            let what = format!("{host} is not another machine");
+            let what = format!("{host} is not a remote host");
             let help = format!("add [hosts.{host}] with ssh or agent");
             return Err((Some("between"), what, help));
         }
@@ -483,7 +483,7 @@ links = ["wan"]
         let same = "between = [\"node7\", \"node7\"]";
         check(ends, same, same, "to itself");
         let local = "between = [\"local\", \"node8\"]";
-        check(ends, local, local, "not another machine");
+        check(ends, local, local, "not a remote host");
         check(
             "[\"eth1\", \"eth2\"]",
             "[\"eth1\", \"\"]",

@@ -12,7 +12,7 @@ use brunt_core::device_url::{split_options, without_secrets};
 use super::{Experiment, Plan};
 use crate::host::HostName;
 
-/// Devices that only the process that opens them can see.
+/// Devices that are visible only to the process that opens them.
 const PRIVATE_SCHEMES: [&str; 2] = ["null:", "memory:"];
 
 /// One of the experiments that should take turns.

@@ -28,7 +28,7 @@ impl Experiment {
                 continue;
             };
             shortest = Some(shortest.map_or(time, |known| known.min(time)));
-            // The rounds of a steady state are counted in intervals, so the default stays.
+            // The rounds of a steady state are counted in intervals, so the default interval stays.
             if workload.stop.steady.is_none() && !source.has(&["workloads", name, "interval"]) {
                 workload.interval = of_run(time);
             }

@@ -206,8 +206,8 @@ impl LinkBack {
 }
 
 impl LinkEntry {
-    /// Reads the files with the tables for its jitter; relative paths are resolved in the `folder` of the key. Must
-    /// be called before the settings are checked.
+    /// Reads the files with the tables for the link's jitter; relative paths are resolved in the `folder` of the key.
+    /// Must be called before the settings are checked.
     ///
     /// # Errors
     /// Returns the key, below the link, whose file cannot be read or contains no table.
@@ -426,7 +426,7 @@ link_delay = ["1ms", "5ms"]
         assert_mistake(&wrong, 16, "link_loss: 'some' is not a share");
     }
 
-    /// No share of a link or a fault is parsed in another way: each has the schema of a share, unlike other numbers.
+    /// No key of a link or a fault has the schema of a plain number, which would accept no percentages.
     #[test]
     fn no_key_of_a_link_or_fault_is_a_plain_fraction() {
         let schema = serde_json::to_value(Experiment::schema()).unwrap();
@@ -453,8 +453,8 @@ link_delay = ["1ms", "5ms"]
         assert!(schema["$defs"]["Share"].is_object() && schema["$defs"]["Bursts"].is_object());
     }
 
-    /// A table's file is resolved relative to the experiment's file, and a missing one is reported at the line of its
-    /// key.
+    /// A jitter table's file is resolved relative to the experiment's file, and a missing file is reported at the
+    /// line of its key.
     #[test]
     fn tables_from_files() {
         let folder = tempfile::tempdir().unwrap();
@@ -475,7 +475,7 @@ link_delay = ["1ms", "5ms"]
             error.starts_with(&format!("{name}:10: ")) && error.contains("none.dist"),
             "{error}"
         );
-        // A fault's table is found as well, relative to the file that names it, which is an included one here.
+        // A fault's jitter table is resolved relative to the file that names it, here an included file.
         std::fs::create_dir(folder.path().join("parts")).unwrap();
         std::fs::write(folder.path().join("parts/near.dist"), "-4096 4096\n").unwrap();
         let fault =

@@ -166,7 +166,7 @@ impl<'a> Source<'a> {
         self.root = root;
     }
 
-    /// The merged content of the files, for changes. Values keep their positions.
+    /// The merged content of the files, mutable. Values keep their positions.
     pub(super) fn root_mut(&mut self) -> &mut DeTable<'a> {
         &mut self.root
     }

@@ -116,7 +116,8 @@ pub struct Experiment {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// The version of Brunt for whose defaults the experiment was written; only versions that changed defaults are
-    /// valid. Notes say which defaults have changed since that version, or without this key since the first version.
+    /// valid. Notes list the defaults that have changed since that version or, without this key, since the first
+    /// version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_for: Option<DefaultsVersion>,
     /// Seed from which the order of runs and every request are derived.

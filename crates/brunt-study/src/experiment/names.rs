@@ -1,4 +1,4 @@
-//! Checks the names in experiment files, which appear in tables, progress lines and logs. This is part of checking a
+//! Checks the names in experiment files, which appear in tables, progress lines and logs. Called by the check of the
 //! file.
 //!
 //! The rule: a name is one line and is displayed in the order in which it is written.

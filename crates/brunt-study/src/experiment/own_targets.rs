@@ -1,6 +1,6 @@
 //! Per-client targets, such as the disk images of virtual machines on one store: `{client}` in a target's `url` is
-//! the name of the host that opens it. In the results this is one target; the figures of its clients are kept apart,
-//! as for any hosts.
+//! the name of the host that opens it. In the results, a per-client target is one target; the figures of its clients
+//! are kept apart, as for any hosts.
 //!
 //! ```toml
 //! [targets.images]
@@ -114,8 +114,8 @@ stop = { time = "1s" }
 clients = [1, 2]
 "#;
 
-    /// Results show a per-client target as one, so that a client running alone can be compared with the same client
-    /// among others.
+    /// Results show a per-client target as one target, so that a client running alone can be compared with the same
+    /// client among others.
     #[test]
     fn each_client_opens_its_own() {
         let experiment = Experiment::parse("x.toml", TEXT)

@@ -53,7 +53,7 @@ pub struct ComponentEntry {
     pub mttf: Span,
     /// Mean time to repair a unit, from its failure until the service is normal again.
     pub mttr: Span,
-    /// How many units are repaired at the same time; default: all failed units.
+    /// Maximum number of units repaired at the same time; default: all failed units.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repairs_at_once: Option<u32>,
 }
@@ -117,8 +117,8 @@ impl ComponentEntry {
         }
     }
 
-    /// The number of its states: each number of failed units that has faults (or none failed), and one for all larger
-    /// numbers.
+    /// Number of the component's states: one without failed units, one for each number of failed units that `faults`
+    /// emulates, and one for all larger numbers.
     fn states(&self) -> usize {
         (self.faults.len() + 2).min(self.units as usize + 1)
     }
@@ -212,8 +212,8 @@ impl Experiment {
         self.fault.iter().filter(move |fault| fault.label() == name)
     }
 
-    /// The system as represented by a point's runs: the components whose faults they contain. `None` if there are
-    /// none.
+    /// The system as represented by a point's runs: the components whose faults they contain. `None` if there are no
+    /// such components.
     pub fn failing_system(&self, point: &Point) -> Option<FailingSystem> {
         let entry = self.performability.as_ref()?;
         let occurs = |name: &String| {

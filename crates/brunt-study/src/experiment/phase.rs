@@ -12,7 +12,8 @@
 //! wait_for = { command = ["./healthy.sh"] }
 //! ```
 //!
-//! The rule: if there are phases, every workload is in exactly one of them; its place would otherwise be a guess.
+//! The rule: if there are phases, every workload is in exactly one of them; otherwise its place in the order would be
+//! a guess.
 
 use brunt_core::Span;
 use brunt_load::Workload;
@@ -80,8 +81,8 @@ impl PhaseEntry {
 impl Experiment {
     /// The phase of a point; `None` without phases.
     pub(super) fn phase_of(&self, point: &Point) -> Option<usize> {
-        // The points of an entry, such as a file system, are named after its own loads, so its phase is found by the
-        // entry's name.
+        // The points of an entry, such as a file system, are named after its own loads, so their phase is found by
+        // the entry's name.
         let mut own = self.workloads.own();
         let name = match own.any(|(name, _)| *name == point.target) {
             true => &point.target,
@@ -196,7 +197,7 @@ impl Plan {
         round
     }
 
-    /// In how many of these repetitions a point runs.
+    /// Number of these repetitions in which a point runs.
     pub(super) fn rounds_of(&self, point: usize, repetitions: u32) -> u32 {
         match self.is_preparation(point) {
             true => repetitions.min(1),

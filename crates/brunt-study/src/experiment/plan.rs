@@ -28,7 +28,7 @@ pub struct Point {
     pub label: String,
     /// The target's name; for a replay that drives several, their names joined by `+`.
     pub target: String,
-    /// Its URL, or the device that is served for it.
+    /// The target's URL, or the device that is served for the target.
     pub url: String,
     /// The workload's name.
     pub workload_name: String,
@@ -61,7 +61,7 @@ pub(super) struct Draft {
     workload_name: String,
     pub(super) axes: Vec<(String, String)>,
     pub(super) what: What,
-    /// Requirements of a workload on other hosts.
+    /// What a workload on other hosts needs; `None` if it runs on this machine.
     remote: Option<RemoteSetup>,
     pub(super) links: BTreeMap<String, [LinkSettings; 2]>,
     pub(super) mtus: BTreeMap<String, u32>,
@@ -208,8 +208,7 @@ pub struct Plan {
     pub open_ended: bool,
     /// Names and URLs of targets that are written to, and whether `allow_overwrite` names them.
     pub written: Vec<(String, String, bool)>,
-    /// Other machines and, if loads name any, lab hosts. Loads run on all of these; on other machines, so do probes
-    /// and faults.
+    /// Remote hosts and, if loads name any, lab hosts. Loads run on both; probes and faults also run on remote hosts.
     pub fleet: Option<Arc<Fleet>>,
 }
 
@@ -351,7 +350,7 @@ impl Plan {
         on.peek().is_some() && on.all(|point| !point.hosts().is_empty())
     }
 
-    /// The devices as which this process opens a target, by name, each with the options in which it differs from the
+    /// The devices that this process opens for a target, by name, each with the options in which it differs from the
     /// target's URL. There are several only if options of the target are swept.
     pub fn devices_of(&self, target: &str) -> BTreeMap<String, UrlOptionChanges> {
         let own = self
@@ -392,7 +391,7 @@ impl Experiment {
 
     pub(super) fn drafts(&self, fleet: &Arc<Fleet>) -> Vec<Draft> {
         let drafts = self.drafts_alone(fleet).chain(self.drafts_together(fleet));
-        // Preparation is the same for all points.
+        // Preparation is the same for all points, so no sweep varies it.
         let is_fixed = |draft: &Draft| self.is_preparation(&draft.workload_name);
         let (mut fixed, mut drafts): (Vec<Draft>, Vec<Draft>) = drafts.partition(is_fixed);
         self.sweep.vary(&mut drafts);

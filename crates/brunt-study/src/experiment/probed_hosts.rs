@@ -23,7 +23,7 @@ impl Experiment {
         }
     }
 
-    /// Checks that the hosts named for sampling exist, are other machines and are listed only once.
+    /// Checks that the hosts named for sampling exist, are remote hosts and are listed only once.
     pub(super) fn check_probed(
         &self,
         source: &Source<'_>,
@@ -37,9 +37,8 @@ impl Experiment {
                 .find(&name)
                 .map_err(|error| source.mistake(&path, error.to_string(), None))?;
             if !hosts.is_remote(&name) {
-                let what = format!(
-                    "host '{host}' is not another machine; this machine is recorded anyway"
-                );
+                let what =
+                    format!("host '{host}' is not a remote host; this machine is recorded anyway");
                 let help = match self.lab {
                     Some(_) => {
                         "omit it: with a lab, the network of each host is recorded under the host's \

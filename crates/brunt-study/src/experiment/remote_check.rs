@@ -90,7 +90,7 @@ impl Experiment {
             |what: String, help: &str| Err(source.mistake(path, what, Some(help.to_string())));
         if hosts.runs_loads_at(&known.name).is_none() {
             let what = format!(
-                "host '{host}' is not another machine: {}",
+                "host '{host}' is not a remote host: {}",
                 known.settings.info().help
             );
             let help = match self.lab {
@@ -168,8 +168,7 @@ impl Experiment {
             Err(source.mistake(path, what.to_string(), Some(help)))
         };
         if self.lab.is_some() {
-            // With a lab, its checks cover which hosts reach which targets. Faults of the lab are on the path or at
-            // its targets.
+            // The lab's checks cover which hosts reach which targets. Its faults act on the path or at its targets.
             return Ok(());
         }
         let (far, services) = (self.served_remotely(), self.remote_services());

@@ -92,8 +92,7 @@ impl Experiment {
         }
     }
 
-    /// Other machines, and the lab hosts that workloads name. A host is contacted only when one of its loads is
-    /// opened.
+    /// Remote hosts, and the lab hosts that workloads name. A host is contacted only when one of its loads is opened.
     pub(super) fn fleet(&self) -> Arc<Fleet> {
         let hosts = self.hosts().unwrap_or_default();
         let places = hosts
@@ -156,7 +155,7 @@ impl Experiment {
         }
     }
 
-    /// Targets that other hosts serve: their names, with the host.
+    /// Names of the targets that other hosts serve, each with its host.
     pub fn served_remotely(&self) -> Vec<(String, HostName)> {
         let hosts = self.hosts().unwrap_or_default();
         let host = |target: &Target| target.host.clone().filter(|host| hosts.is_remote(host));

@@ -146,9 +146,14 @@ speed = [1, 2, 4]
             "trace = \"traces/x.vscsi\"\n",
             "stop = { time = \"1s\" }\n",
             9,
-            "no `trace`",
+            "`trace` is missing",
         );
-        check("speed = [1, 2, 4]", "speed = [0]", 11, "not above 0");
+        check(
+            "speed = [1, 2, 4]",
+            "speed = [0]",
+            11,
+            "out of range (above 0",
+        );
         check("speed = [1, 2, 4]", "rate = [100]", 11, "not an open loop");
         check(
             "[sweep]",

@@ -14,7 +14,7 @@ use crate::host::{HostName, Hosts};
 type Wrong = (String, String);
 
 impl Experiment {
-    /// Services that other hosts start: their names, with the host.
+    /// Names of the services that other hosts start, each with its host.
     pub fn remote_services(&self) -> Vec<(String, HostName)> {
         let hosts = self.hosts().unwrap_or_default();
         let place = |(name, service): (&String, &ServiceEntry)| {

@@ -286,7 +286,7 @@ impl ServiceEntry {
             .or_else(|| self.environment_mistake())
     }
 
-    /// A mistake in when the service is ready, how long it may take, or what it may use.
+    /// A mistake in a service's ready conditions, time limits or resource limits.
     fn ready_or_limits_mistake(&self) -> Option<Wrong> {
         if self.ready.line.as_ref().is_some_and(String::is_empty) {
             return Some((
@@ -479,7 +479,7 @@ impl Experiment {
             let first = service.private.first()?;
             return Some((
                 format!(
-                    "{} cannot be private on another machine: its whole host would see it",
+                    "{} cannot be private on a remote host: every program there would see it",
                     first.display()
                 ),
                 "omit private".into(),
@@ -489,7 +489,7 @@ impl Experiment {
             let first = service.private.first()?;
             return Some((
                 format!(
-                    "{} cannot be private without a lab: its whole host would see it",
+                    "{} cannot be private without a lab: every program on its host would see it",
                     first.display()
                 ),
                 "add [lab] with hosts and links, or omit private".into(),

@@ -62,7 +62,7 @@ pub trait FaultDriver: Send {
         Ok(())
     }
 
-    /// Gaps in which the fault was not in effect, as far as they are over.
+    /// Past gaps in which the fault was not in effect, without one that has not ended yet.
     fn gaps(&self) -> &[FaultGap] {
         &[]
     }

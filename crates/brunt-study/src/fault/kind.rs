@@ -139,7 +139,7 @@ pub trait Kind: Any + Debug + Send + Sync {
     fn check(&self, common: &FaultCommon, plan: &dyn Stage) -> Result<(), Mistake>;
 
     /// The combined effect with another fault, of any kind, that is injected at the same time into the same runs.
-    /// `None` if the two don't affect each other, or if the other fault decides.
+    /// `None` if the two don't affect each other, or if the other fault's kind defines the combined effect.
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
         let _ = pair;
         None
@@ -203,7 +203,7 @@ pub trait Stage {
     /// The message for an unknown service; `None` if the experiment has the service.
     fn unknown_service(&self, name: &str) -> Option<String>;
 
-    /// Whether a service runs on another machine.
+    /// Whether a service runs on a remote host.
     fn is_remote_service(&self, name: &str) -> bool;
 
     /// The lab, if there is one.
@@ -263,7 +263,7 @@ pub struct FaultContext<'a> {
     pub roles: &'a BTreeMap<String, Arc<dyn Role>>,
     /// The services that the experiment started.
     pub services: &'a BTreeMap<String, Arc<dyn Role>>,
-    /// An emulated network of hosts and links.
+    /// The running lab, if the experiment has one.
     pub lab: Option<&'a BuiltLab>,
     /// The LUN to measure on each target.
     pub luns: BTreeMap<String, u16>,
@@ -317,8 +317,8 @@ impl FaultContext<'_> {
         self.lab.cloned().ok_or_else(unfit)
     }
 
-    /// The controls for the layers of a target's device. With `on_top`, a device of this process that has no fault
-    /// layer gets one.
+    /// The controls for the layers of a target's device. With `on_top`, a fault layer is put on a device of this
+    /// process that has none.
     ///
     /// # Errors
     /// The target is not open.

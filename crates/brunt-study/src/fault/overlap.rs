@@ -13,7 +13,7 @@ use super::kind::{Pair, Stage, Times, Together};
 pub struct Overlap {
     /// The fault that comes first in the file.
     pub first: usize,
-    /// The other fault.
+    /// The fault that comes later in the file.
     pub second: usize,
     /// Their combined effect.
     pub together: Together,

@@ -46,7 +46,7 @@ impl FaultDriver for ProcessFault {
     }
 
     fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
-        // Only one fault at a time: another fault of the process may end later than planned.
+        // A process has only one fault at a time, and its previous fault may end later than planned.
         if !self.role.mark_away(self.away) {
             return Ok(None);
         }
@@ -74,8 +74,8 @@ impl FaultDriver for ProcessFault {
             return Err(DriverError::NotThere);
         };
         let proof = fault.remove(&Clock::Monotonic);
-        // A restarted process has already been marked as running, and may be away again in the meantime. If the
-        // restart failed, nothing waits for an answer.
+        // Only a frozen process is marked as running here: a restarted one already has been, and may be away again in
+        // the meantime. If the restart failed, nothing waits for an answer.
         if self.away == Absence::Frozen {
             self.role.comes_back();
         }
@@ -92,7 +92,7 @@ impl Drop for ProcessFault {
     }
 }
 
-/// Checks that a process of its own serves the target, because only a process can be frozen or killed.
+/// Checks that a separate process serves the target, because only a process can be frozen or killed.
 fn served(key: &'static str, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
     let launch = stage.role(&common.target).map(|role| role.launch());
     if matches!(launch, Some(Launch::Process { .. })) {
@@ -112,7 +112,7 @@ fn served(key: &'static str, common: &FaultCommon, stage: &dyn Stage) -> Result<
 pub enum ProcessKey {
     /// The only process whose program has this name.
     Named(String),
-    /// The process with this number.
+    /// The process with this PID.
     Numbered(u32),
 }
 
@@ -215,7 +215,7 @@ pub(super) fn check(
             Err(Mistake::new(
                 "process",
                 what,
-                "write it as in /proc/PID/comm, without folder",
+                "write it as in /proc/PID/comm, without a folder",
             ))
         }
         (Some(_), Some(_)) => Ok(()),

@@ -59,7 +59,7 @@ pub enum Recurrence {
     },
 }
 
-/// The number of an occurrence among those of its fault.
+/// Which of its fault's occurrences this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occurrence {
     /// From 1.

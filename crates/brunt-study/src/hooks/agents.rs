@@ -1,7 +1,7 @@
 //! Watches the agents on lab hosts as processes, through the prober, to find the CPU time of one host's workers,
 //! which the machine's own figures don't separate.
 //!
-//! The rule: an agent is watched, under the name of its host, for as long as the experiment has it.
+//! The rule: an agent is watched under its host's name, as long as it belongs to the experiment.
 
 use std::sync::Arc;
 

@@ -149,7 +149,7 @@ impl RunHook for DeviceProbing {
         self.ends.clear();
         self.measured = Arc::default();
         for watched in &self.watched {
-            // Other code detects a device that doesn't answer.
+            // A device that doesn't answer is detected elsewhere.
             let Ok(first) = watched.read() else { continue };
             if !first.figures.is_empty() {
                 let running = self.start(watched, first, hub)?;
@@ -166,7 +166,7 @@ impl RunHook for DeviceProbing {
             .unwrap_or_else(PoisonError::into_inner)
             .from = first;
         for running in &self.running {
-            // A thread that has ended early leaves a note.
+            // If a thread has ended early, its note says so.
             let _ = running.orders.send(first);
         }
     }
@@ -254,7 +254,7 @@ impl Watched {
     }
 }
 
-/// Samples at the interval until its channel closes.
+/// Samples at this interval until the sender of `orders` is dropped.
 fn sample(
     watched: &Watched,
     interval: Duration,

@@ -31,7 +31,7 @@ const LONG_BYTES: u32 = 1400;
 const LONG_WIRE_BITS: f64 = 1466.0 * 8.0;
 /// Bits on the wire for a request with [`SHORT_BYTES`] of data.
 const SHORT_WIRE_BITS: f64 = 98.0 * 8.0;
-/// Expected number of losses: with 20, an interval of four standard deviations excludes a link without loss.
+/// Expected number of losses: four standard deviations of 20 losses (4 · √20 = 17.9) exclude a link without loss.
 const LOSSES: f64 = 20.0;
 /// Limits for the number of requests that measure a loss.
 const LOSS_REQUESTS: (f64, f64) = (200.0, 20_000.0);
@@ -49,7 +49,7 @@ const TRAIN_REQUESTS: (f64, f64) = (16.0, 2_000.0);
 const RATE_FACTORS: (f64, f64) = (0.8, 1.25);
 /// How much less than the set delay the shortest round trips may show, in seconds: clocks and the path itself vary.
 const EARLY_S: f64 = 0.0003;
-/// How much more they may show, in seconds and as a share of the delay.
+/// How much more than the set delay they may show, in seconds and as a share of the delay.
 const LATE: (f64, f64) = (0.002, 0.05);
 
 /// Applies links for each run; `points` has the settings of all links at each point of the experiment, and each link
@@ -82,7 +82,7 @@ struct HostLinks {
 /// Probe packets contradict the settings of a link.
 #[derive(Debug, thiserror::Error)]
 enum NotProven {
-    /// The round trip contradicts them.
+    /// The round trip contradicts the settings.
     #[error(
         "a delay of {set_ms:.3} ms there and back is set, but the shortest round trip grew from {before_ms:.3} ms to \
          {seen_ms:.3} ms"
@@ -92,7 +92,7 @@ enum NotProven {
         before_ms: f64,
         seen_ms: f64,
     },
-    /// The share of requests without a reply contradicts them.
+    /// The share of requests without a reply contradicts the settings.
     #[error(
         "a loss of {set_percent:.3} % there and back is set, but {seen_percent:.3} % of {requests} echo requests had no \
          reply"
@@ -102,7 +102,7 @@ enum NotProven {
         seen_percent: f64,
         requests: u32,
     },
-    /// The rate of replies contradicts them.
+    /// The rate of replies contradicts the settings.
     #[error("a rate of {set_mbps:.3} Mb/s is set, but echo replies arrived at {seen_mbps:.3} Mb/s")]
     Rate { set_mbps: f64, seen_mbps: f64 },
     /// The agent sent no figure.
@@ -419,14 +419,14 @@ mod tests {
         check(10, 0.0001, 0.0001, false);
         check(10, 0.0001, 0.0101, false);
         check(10, 0.0001, 0.0401, false);
-        // On a long path, the delay of the path itself proves nothing.
+        // On a long path, the path's own delay doesn't count as the delay that was set.
         check(10, 0.0200, 0.0200, false);
         check(0, 0.0001, 0.0900, true);
         let slow = both(Settings {
             rate: Some(BitRate(64_000)),
             ..delayed(1)[0].clone()
         });
-        // 784 bits take 12.25 ms on each way.
+        // At 64 kb/s, 784 bits take 12.25 ms each way.
         assert!(judge_delay(&slow, 0.0001, 0.0266).is_ok());
     }
 

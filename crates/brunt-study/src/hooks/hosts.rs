@@ -146,7 +146,7 @@ impl RunHook for HostProbing {
             .unwrap_or_else(PoisonError::into_inner)
             .from = first;
         for watch in &self.running {
-            // The host is being watched since the run began.
+            // The host has been watched since the run began, so it is known.
             let _ = self.fleet.watch_from(&watch.host, first);
         }
     }

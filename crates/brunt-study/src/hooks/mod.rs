@@ -69,8 +69,8 @@ pub trait RunHook {
     fn sum_up(&mut self, _run: &mut RunSummary, _outcome: &Outcome) {}
 }
 
-/// Why a run is invalid. Displayed as `what: source; advice`, omitting missing parts. If the reason is no setting,
-/// the advice says what else to do.
+/// Why a run is invalid. Displayed as `what: source; advice`, omitting missing parts. If no setting is to blame, the
+/// advice says what else to do.
 #[derive(Debug)]
 pub struct HookError {
     /// The kind of failure.

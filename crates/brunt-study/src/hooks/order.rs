@@ -126,8 +126,8 @@ pub fn hooks(
     // The profile comes after the faults, which divide runs into phases.
     let profile = experiment.profile;
     hooks.extend(profile.map(|settings| boxed(Profiling::new(settings, roles.to_vec()))));
-    // These start last and end first, because they count the traffic of all others; they sum over runs that faults
-    // divide.
+    // These start last and end first, because they count the traffic of all other hooks; they need the phases into
+    // which faults divide a run.
     hooks.extend(counting(experiment, plan, interrupted));
     if let Some(lab) = lab {
         let idle = experiment.lab.as_ref().and_then(|lab| lab.idle);

@@ -16,7 +16,7 @@ use crate::observe::{Event, Hub, RunInfo};
 /// Samples during each run.
 pub struct Probing {
     prober: Prober,
-    /// The networks of other hosts, sampled as long as these hosts exist.
+    /// Keeps the networks of the lab's hosts watched until this is dropped.
     _watching: Vec<Watching>,
     /// The last run's record.
     record: Option<ProbeRecord>,

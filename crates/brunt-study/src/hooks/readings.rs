@@ -40,10 +40,10 @@ pub(super) struct LoadEnd {
     pub is_quiet: bool,
 }
 
-/// The traffic of a run; links and interfaces are added to it if nothing has been counted yet.
+/// The run's record of traffic; if there is none yet, creates one without links and interfaces.
 pub(super) fn transfer_of<'a>(run: &'a mut RunSummary, outcome: &Outcome) -> &'a mut RunTransfer {
     let moves = run.ops.iter().filter(|op| op.op.moves_bytes());
-    // Requests that completed later don't count for the rates either.
+    // Requests that completed after the end of measuring don't count for the rates either.
     let useful_bytes: u64 = moves.map(|op| op.bytes.saturating_sub(op.late_bytes)).sum();
     let phases = run.phases.iter().map(|phase| PhaseTransfer {
         kind: phase.kind,
@@ -134,8 +134,8 @@ fn extrapolated(
     (0..from.1.len()).map(of).collect()
 }
 
-/// The counters at a time: interpolated between readings; before the first reading and after the last, those of that
-/// reading.
+/// The counters at a time: interpolated between readings; before the first and after the last reading, the counters
+/// of that reading.
 pub(super) fn at(log: &ReadingLog<Bytes>, when: Nanos) -> Vec<[f64; 2]> {
     let exact = |bytes: &Bytes| {
         bytes

@@ -1,5 +1,5 @@
-//! Measures the traffic of the lab's links, as a hook: before a run without load, if the experiment asks for that,
-//! and during the measured part of the run. [`brunt_result::transfer`] defines the figures.
+//! Measures the traffic of the lab's links, as a hook: during the measured part of a run and, if the experiment asks
+//! for that, without load before the run. [`brunt_result::transfer`] defines the figures.
 //!
 //! The rule: bytes count only for the time in which the load was measured, not for connecting, ramp-up or draining.
 //! The counters are read before measuring begins, when it begins, and then every 20 ms; in a long run they are read
@@ -64,7 +64,7 @@ pub(super) fn traffic(
 
 /// The hook.
 struct Traffic {
-    /// The links' names, in the order that all readings have.
+    /// The links' names, in the order of every reading.
     links: Vec<String>,
     /// Links that have a delay at any point.
     delayed: BTreeSet<String>,
@@ -77,7 +77,7 @@ struct Traffic {
     failed: Option<HookError>,
 }
 
-/// Who has the meter, and what it has read.
+/// Which part of the program holds the meter, and what the meter has read.
 enum State {
     /// Between runs.
     Waits(Meter),
@@ -115,7 +115,7 @@ impl RunHook for Traffic {
         self.without_load = None;
         let mut meter = match std::mem::replace(&mut self.state, State::Lost) {
             State::Waits(meter) | State::Has(meter, _) => meter,
-            // The previous run's `end` was not called, or it failed.
+            // The previous run's `end` was not called, or failed.
             State::Reads(..) | State::Lost => {
                 return Err(HookError::new(VoidReason::LinksUnread, "the lab's links"));
             }

@@ -70,7 +70,7 @@ pub trait HostKind: Debug + Send + Sync {
         None
     }
 
-    /// How to reach the host's agent, if the host is another machine.
+    /// How to reach the host's agent, if this is a remote host.
     ///
     /// # Errors
     /// No address can be derived from the host's settings.
@@ -124,8 +124,8 @@ pub enum LaunchError {
     /// The host belongs to a lab, and no lab is running.
     #[error("host '{0}' belongs to the lab, and no lab is running")]
     NoLab(HostName),
-    /// The host is another machine, whose agent starts its programs.
-    #[error("host '{0}' is another machine, whose agent starts programs there")]
+    /// This is a remote host, whose agent starts its programs.
+    #[error("host '{0}' is a remote host, whose agent starts programs there")]
     OtherMachine(HostName),
     /// The address at which the host should serve is unknown.
     #[error(

@@ -226,14 +226,14 @@ impl Hosts {
         })
     }
 
-    /// Other machines, and how to reach each of them.
+    /// Remote hosts, and how to reach each of them.
     pub fn places(&self) -> Vec<(HostName, HostPlace)> {
         let place =
             |host: &KnownHost| Some((host.name.clone(), host.settings.as_kind().place().ok()??));
         self.list.iter().filter_map(place).collect()
     }
 
-    /// Whether this host is another machine.
+    /// Whether this host is a remote host.
     pub fn is_remote(&self, name: &HostName) -> bool {
         self.find(name)
             .is_ok_and(|host| matches!(host.settings.as_kind().place(), Ok(Some(_))))
@@ -251,7 +251,7 @@ impl Hosts {
             .filter_map(|host| Some((&host.name, host.settings.as_kind().service()?)))
     }
 
-    /// Other machines that act as bridges.
+    /// Remote hosts that act as bridges.
     pub fn bridges(&self) -> Vec<BridgeHost> {
         let bridge = |host: &KnownHost| {
             let (name, kind) = (host.name.clone(), host.settings.as_kind());
@@ -265,7 +265,7 @@ impl Hosts {
         self.list.iter().filter_map(bridge).collect()
     }
 
-    /// Other machines with interfaces whose bytes are counted during runs.
+    /// Remote hosts with interfaces whose bytes are counted during runs.
     pub(crate) fn interfaces(&self) -> Vec<(String, Vec<String>)> {
         let counted = |host: &KnownHost| {
             let interfaces = host.settings.as_kind().interfaces();
@@ -274,7 +274,7 @@ impl Hosts {
         self.list.iter().filter_map(counted).collect()
     }
 
-    /// Other machines for which the file sets `capture` although they have no bridge.
+    /// Remote hosts for which the file sets `capture` although they have no bridge.
     pub(crate) fn captures_of_none(&self) -> impl Iterator<Item = &HostName> {
         let is_none = |host: &&KnownHost| {
             let kind = host.settings.as_kind();
@@ -290,7 +290,7 @@ impl Hosts {
     }
 }
 
-/// Another machine that acts as a bridge.
+/// A remote host that acts as a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeHost {
     /// Its name.

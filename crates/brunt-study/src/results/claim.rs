@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use brunt_result::summary;
 
-/// A file that the run that writes to the folder keeps locked, and removes at its end. Locks on the folder itself are
-/// for readers.
+/// A file that a run keeps locked while it writes to the folder, and removes at its end. Locks on the folder itself
+/// are for readers.
 const CLAIM_FILE: &str = ".claim";
 /// Results reveal much about a site, so their owner decides who may read them.
 const FOLDER_MODE: u32 = 0o700;
@@ -71,7 +71,7 @@ impl ClaimedFolder {
         match lock(path) {
             Ok(lock) => folder.lock = lock,
             Err(error) => {
-                // Another run has the claim file.
+                // The claim file may belong to another run, so it must not be removed.
                 folder.passed_on = true;
                 return Err(error);
             }
@@ -135,7 +135,7 @@ impl Drop for ClaimedFolder {
         }
         let _ = std::fs::remove_file(self.path.join(CLAIM_FILE));
         if self.made {
-            // This fails if the folder isn't empty.
+            // This fails if the folder isn't empty, which keeps its files.
             let _ = std::fs::remove_dir(&self.path);
         }
     }

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use brunt_core::random::Random;
 
-/// For the incomplete parts of all tables; the parts of `requests` are the largest, at about 2 MB.
+/// Reserved for the incomplete parts of all tables; the parts of `requests` are the largest, at about 2 MB.
 const TABLES_BYTES: usize = 4 << 20;
-/// For `summary.json`.
+/// Reserved for `summary.json`.
 const SUMMARY_BYTES: usize = 1 << 20;
 
 /// Two placeholder files.

@@ -29,15 +29,15 @@ use super::{Trouble, environment as gathered};
 
 /// Interval between checks for rows that are due.
 const TICK: Duration = Duration::from_millis(100);
-/// Maximum time, plus one check interval, until rows of small tables are written to a file.
+/// Maximum time, plus one check interval, until rows of a small part are written to a file.
 const AGE_MIN: Duration = Duration::from_millis(900);
-/// The corresponding time for a part that is almost full.
+/// Maximum time, plus one check interval, until rows of a full part are written to a file.
 const AGE_MAX: Duration = Duration::from_secs(2);
 /// Maximum memory for a table's open part, except for `requests`: a long run's memory grows by this much until its
 /// parts are full.
 const PART_BYTES_MAX: usize = 4 << 20;
-/// Maximum time until a request is written to a file, even if there are few requests. Including the time for which
-/// workers hold requests, a run that is killed loses less than the last second of them.
+/// Maximum time until a request is written to a file, even if there are few requests. Together with the time for
+/// which workers hold requests, this loses less than the last second of requests if a run is killed.
 const REQUESTS_AGE_MAX: Duration = Duration::from_millis(500);
 /// Maximum number of samples from before a run's start that are held until the start is known; the oldest are dropped
 /// first.

@@ -32,7 +32,7 @@ pub(super) struct ProcessRole {
     folder: Option<PathBuf>,
     launcher: Arc<dyn Launcher>,
     process: RoleProcess,
-    /// Never locked while another of these mutexes is needed.
+    /// Never locked while another mutex of the role is needed.
     state: Mutex<ProcessState>,
     /// The cores to which the process is pinned, even after a restart.
     pinned: Mutex<Vec<usize>>,
@@ -77,7 +77,8 @@ impl ProcessRole {
         let unwanted = Arc::clone(interrupted);
         let mut kept =
             ProcessRole::start_with(name, Vec::new(), kept, manner, false, launcher, unwanted)?;
-        // A fault that ends because of the interruption restarts the process as usual.
+        // After an interruption, a fault that ends still restarts the process, so `interrupted` must not stop a
+        // restart.
         kept.process.set_wanted();
         Ok(ProcessRole {
             folder: Some(order.folder.clone()),
@@ -209,7 +210,7 @@ impl Role for ProcessRole {
                     .and_then(|name| name.parse().ok())
                     .and_then(Pid::from_raw);
                 match sched_setaffinity(thread, &set) {
-                    // A thread may end in the meantime.
+                    // A thread may have ended in the meantime.
                     Ok(()) | Err(rustix::io::Errno::SRCH) => {}
                     Err(error) => return Err(error.into()),
                 }

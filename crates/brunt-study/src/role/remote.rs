@@ -43,7 +43,7 @@ struct RemoteRole {
     host: HostName,
     takes_commands: bool,
     login: Option<RoleLogin>,
-    /// Whether the role is a service. If there are several services, the others may continue when it is lost.
+    /// Whether the role is a service. If one of several services is lost, the others may continue.
     is_service: bool,
     far: FarRole,
     state: Mutex<ProcessState>,
@@ -107,7 +107,7 @@ pub struct AdmittedService {
 /// `log`.
 ///
 /// # Errors
-/// The host doesn't allow the service, or has no room for it.
+/// The host doesn't allow the service, or already has its maximum number of roles.
 pub fn admit_remote(
     folder: &str,
     program: ServiceProgram,

@@ -34,7 +34,7 @@ pub trait Role: Controls {
         true
     }
 
-    /// If the role's host was lost and runs may continue without it (`on_host_failure`): why.
+    /// The reason why the role's host was lost, if it was and runs may continue without it (`on_host_failure`).
     fn loss(&self) -> Option<String> {
         None
     }
@@ -42,7 +42,8 @@ pub trait Role: Controls {
     /// The PID of the role's process, which a restart changes.
     fn pid(&self) -> u32;
 
-    /// The processes that do the role's work: its own, or those that it keeps.
+    /// The processes that do the role's work: the role's process or, if it is only a keeper, the processes that it
+    /// runs.
     fn processes(&self) -> Vec<u32> {
         vec![self.pid()]
     }

@@ -13,7 +13,7 @@ use brunt_result::summary::{PointSummary, RunSummary};
 
 use crate::experiment::{Plan, PlanError, Point};
 
-/// The engine that all have in common, if all are known and equal.
+/// The engine that all of these use; `None` if they differ or one is unknown.
 fn common(mut engines: impl Iterator<Item = Option<IoEngine>>) -> Option<IoEngine> {
     let first = engines.next()??;
     engines.all(|engine| engine == Some(first)).then_some(first)

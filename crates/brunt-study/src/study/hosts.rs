@@ -83,7 +83,7 @@ pub(super) fn unrecorded(run: &RunSummary) -> Option<String> {
     (!missing.is_empty()).then(|| missing.join("; "))
 }
 
-/// The hosts that a run lost, when and why.
+/// The hosts that a run lost, with the time and the reason of each loss.
 pub(super) fn lost(run: &RunSummary) -> Option<String> {
     let lost = run.hosts.iter().filter_map(|host| {
         let loss = host.lost.as_ref()?;
@@ -122,7 +122,7 @@ pub(super) fn failures(runs: &[&RunSummary]) -> Option<String> {
     (!said.is_empty()).then(|| format!("requests failed: {}", said.join(", ")))
 }
 
-/// The largest difference between the start times of hosts in one of these runs.
+/// The largest difference between the start times of hosts in any of these runs.
 pub(super) fn note(runs: &[&RunSummary]) -> Option<String> {
     let spreads = runs.iter().filter_map(|run| StartSpread::of(&run.hosts));
     let StartSpread {
@@ -135,8 +135,8 @@ pub(super) fn note(runs: &[&RunSummary]) -> Option<String> {
     ))
 }
 
-/// Which part of a run the rates cover if its hosts ended at different times; for the run that leaves out most. Two
-/// lines.
+/// The part of a run that the rates cover if its hosts ended at different times, for the run whose rates leave out
+/// the most. Two lines.
 pub(super) fn ends(runs: &[&RunSummary]) -> Option<[String; 2]> {
     let apart = runs
         .iter()

@@ -268,8 +268,8 @@ impl<'a> Study<'a> {
         self.summary.requirements = outcomes(&self.required, &self.summary.points);
         let before = self.hub.failure();
         self.hub.tell(&Event::Ends(Arc::new(self.summary.clone())));
-        // Observers may still fail at the end of the run, because of data not yet written, or then report the
-        // consequences of an earlier failure.
+        // The last event may make observers fail, when they write the remaining data, or may update an earlier
+        // failure with its consequences.
         if let Some(failure) = self.hub.failure()
             && (self.summary.trouble.is_none() || self.summary.trouble == before)
         {
@@ -521,7 +521,7 @@ impl<'a> Study<'a> {
     /// Records why a run ended before it was complete, which ends the experiment unless it continues without lost
     /// hosts.
     fn note_early_end(&mut self, label: &str, run: &RunSummary, outcome: &Outcome) {
-        // If the run was stopped, it didn't end because of errors, which may be due to a fault.
+        // Only if the target is gone did the first error end the run; other errors may be due to a fault.
         let gone = run.stopped == Stopped::DeviceGone;
         let lost = hosts::lost(run).map(|lost| format!("{label}: {lost}"));
         let trouble = self.hub.failure().or_else(|| lost.clone());
@@ -616,7 +616,8 @@ impl<'a> Study<'a> {
         let complete = made
             .as_ref()
             .is_some_and(|made| made.as_ref().is_ok_and(|made| made.outcome.is_complete()));
-        // A hook that failed may still have observations of the previous run.
+        // A hook whose `end` failed may still have observations of the previous run, so it adds nothing to this run's
+        // summary.
         let mut ended = vec![true; hooks.len()];
         for (place, hook) in hooks[..begun].iter_mut().enumerate().rev() {
             if let Err(error) = hook.end(complete) {

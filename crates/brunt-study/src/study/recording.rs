@@ -26,8 +26,8 @@ pub(super) fn slow_record(outcome: &Outcome, point: &Point) -> Option<Doubt> {
     Some(Doubt::new(VoidReason::RecordSlow, what))
 }
 
-/// Settings that produce fewer results. `has_arrival` says whether the workload can have another arrival, unlike a
-/// replay.
+/// Advice on settings that produce fewer results to record. `has_arrival` says whether the workload's arrival can be
+/// set (a replay's can't).
 fn advice(outcome: &Outcome, info: &LoadInfo, has_arrival: bool) -> String {
     let mut choices = Vec::new();
     if info.records_requests {

@@ -44,7 +44,7 @@ fn counts() -> LinkCounts {
     }
 }
 
-/// How it is shown that a reason's message names a setting with a value.
+/// Evidence that a reason's message names a setting with a value.
 enum Shown {
     /// This message names one.
     Here(String),

@@ -1,7 +1,7 @@
-//! Runs handlers' disk accesses on blocking threads instead of the thread that answers requests.
+//! Runs the disk accesses of handlers on blocking threads instead of on the thread that answers requests.
 //!
 //! The rule: a slow folder, such as one on an unreachable network file system, delays only the request that needs it,
-//! never those that watch or stop a run.
+//! never the requests that watch or stop a run.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// The runtime's only thread keeps running while work waits for something that this thread triggers.
+    /// The runtime's only thread keeps running while the work waits for something that this thread triggers.
     #[test]
     fn work_that_waits_does_not_hold_up_the_thread_that_answers() {
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,5 +1,5 @@
-//! The request bodies that the API accepts: JSON of limited size. Other content types are rejected, because a form on
-//! another site can send only those.
+//! The request bodies that the API accepts: JSON of limited size. Other content types are rejected: forms on other
+//! sites can send only those.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
             trouble(StatusCode::PAYLOAD_TOO_LARGE, &what, None)
         };
         let body = request.into_body();
-        // Don't read a body whose announced length is already too large.
+        // Don't read a body whose announced length already exceeds the limit.
         if body.size_hint().lower() > BYTES_MAX as u64 {
             return Err(too_long());
         }

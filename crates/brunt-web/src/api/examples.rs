@@ -1,5 +1,5 @@
-//! The experiments in `examples/` that need no files and no other machine, as starting points on the page. One line
-//! per experiment.
+//! The experiments in `examples/` that need no files and no remote host, as starting points on the page. One line per
+//! experiment.
 
 use serde::Serialize;
 

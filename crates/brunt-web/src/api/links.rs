@@ -9,7 +9,7 @@ use super::token::unguessable;
 
 /// How long a link works.
 const LIFETIME: Duration = Duration::from_secs(600);
-/// Maximum number of links; beyond it, the oldest is dropped.
+/// Maximum number of links; if there are more, the oldest is dropped.
 const LINKS_MAX: usize = 64;
 
 /// The page that a link opens.

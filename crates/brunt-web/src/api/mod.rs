@@ -1,5 +1,5 @@
-//! The page's actions: check, start and stop experiments, and browse results. `brunt serve` offers all of them
-//! ([`ServedSite`]); `brunt run --serve` only lets the page stop its one run ([`RunControl`]).
+//! The page's actions: check, start and stop experiments, and browse results. `brunt serve` offers all of these
+//! actions ([`ServedSite`]); `brunt run --serve` only lets the page stop its one run ([`RunControl`]).
 //!
 //! The rule: every request that starts, stops or reads something needs the token (`token`), and no body is read before
 //! the token is checked. docs/live-page.md has the table of requests.
@@ -53,7 +53,7 @@ pub trait ExperimentActions: Send + Sync + 'static {
 /// The outcome of checking a text.
 #[derive(Debug, Default)]
 pub struct CheckedText {
-    /// Mistakes; only the first one found.
+    /// Mistakes: only the first one that is found.
     pub errors: Vec<TextMistake>,
     /// Notes for the user before starting the experiment.
     pub notes: Vec<String>,
@@ -79,9 +79,9 @@ pub struct TextMistake {
     pub line: Option<usize>,
     /// Column of the mistake, from 1, in UTF-16 units, as browsers count.
     pub column: Option<usize>,
-    /// Line of the mistake's end.
+    /// Line of the end of the mistake.
     pub end_line: Option<usize>,
-    /// Column after the mistake's end.
+    /// Column after the end of the mistake.
     pub end_column: Option<usize>,
     /// What is wrong.
     pub message: String,
@@ -98,8 +98,8 @@ pub struct ServedSite {
 }
 
 impl ServedSite {
-    /// Serves this listener until dropped. Lists the results in `results`, and those in `around` and one level below;
-    /// experiments can be started if `may_start`.
+    /// Serves this listener until dropped. Lists the results in `results` and those in `around` and its subfolders;
+    /// experiments can be started if `may_start` is set.
     ///
     /// # Errors
     /// A folder can't be opened, the thread can't be started, or the system can't provide random numbers for the

@@ -20,7 +20,7 @@ pub struct PlanSketch {
     pub points: u32,
     /// Expected duration of the experiment.
     pub seconds: TimeEstimate,
-    /// Duration of the longest run, as far as the loads specify it.
+    /// Duration of the longest run, if the loads specify it.
     pub run_seconds: Option<f64>,
     /// Targets that are written to.
     pub writes: Vec<String>,
@@ -30,7 +30,7 @@ pub struct PlanSketch {
     pub links: Vec<SketchedLink>,
     /// The targets under test.
     pub targets: Vec<SketchedTarget>,
-    /// The workloads that drive them.
+    /// The workloads that drive the targets.
     pub workloads: Vec<SketchedWorkload>,
     /// The faults that are injected.
     pub faults: Vec<SketchedFault>,
@@ -48,7 +48,7 @@ pub struct TimeEstimate {
 pub struct SketchedHost {
     /// Name of the host.
     pub name: String,
-    /// Kind of host: this machine, a lab host, reached by ssh, or with an agent.
+    /// Kind of host: this machine, a lab host, a host reached by ssh, or a host with an agent.
     pub kind: String,
     /// Roles of the host: `worker`, `target`.
     pub roles: Vec<&'static str>,
@@ -139,7 +139,7 @@ impl PlanSketch {
     }
 }
 
-/// Where a point's workers run: on the given hosts, or at the default place in the lab or on this machine.
+/// Where a point's workers run: on the given hosts, or by default on the lab's worker or this machine.
 fn places(experiment: &Experiment, hosts: &[String]) -> Vec<String> {
     match hosts {
         [] => experiment

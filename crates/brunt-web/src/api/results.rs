@@ -20,7 +20,7 @@ use brunt_result::tables::runs;
 use brunt_study::results::make_private;
 use serde::Serialize;
 
-/// The file name of an experiment that was started here, stored without secrets.
+/// The file name of an experiment that was started by this server, stored without secrets.
 pub const EXPERIMENT_FILE: &str = "experiment.toml";
 /// Maximum number of results in a list; the newest are kept.
 const LISTED_MAX: usize = 2000;
@@ -32,7 +32,7 @@ const LOOKED_AT_MAX: usize = 20_000;
 /// A folder of results.
 pub struct ResultsFolder {
     path: PathBuf,
-    /// Another folder, in which results and those in its subfolders are listed, too.
+    /// Another folder: results in it and in its subfolders are listed, too.
     around: Option<PathBuf>,
     /// Row and searchable text of each result, read again when its files change.
     known: Mutex<HashMap<String, KnownResult>>,
@@ -41,14 +41,14 @@ pub struct ResultsFolder {
 struct KnownResult {
     version: ResultVersion,
     entry: Arc<ResultEntry>,
-    /// The text to search, in lower case.
+    /// The text that searches look in, in lower case.
     words: String,
 }
 
 /// A row of the list.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResultEntry {
-    /// The folder's name; one level below the folder in which the server was started, `SUBFOLDER/NAME`.
+    /// The folder's name; for a result one level below the folder in which the server was started, `SUBFOLDER/NAME`.
     pub id: String,
     /// The experiment's name.
     pub name: String,
@@ -67,11 +67,11 @@ pub struct ResultEntry {
 /// The headline figures of a result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ResultWords {
-    /// Points that have their own runs.
+    /// Number of points that have their own runs.
     pub points: u32,
-    /// Mean rate of the points: the smallest and the largest.
+    /// Smallest and largest mean rate among the points.
     pub requests_per_second: Option<FigureRange>,
-    /// 99th percentile of the points' response times: the smallest and the largest.
+    /// Smallest and largest 99th percentile of the response time among the points.
     pub p99_us: Option<FigureRange>,
     /// Requests that did not succeed, over all runs.
     pub failed_requests: u64,
@@ -123,8 +123,8 @@ impl ResultsFolder {
         })
     }
 
-    /// Also lists the results in another folder and one level below. If names collide, those in the results folder
-    /// are listed.
+    /// Also lists the results in another folder and in its subfolders, one level below. If names collide, the result
+    /// in the results folder is listed.
     ///
     /// # Errors
     /// The other folder does not exist.
@@ -174,7 +174,7 @@ impl ResultsFolder {
         };
         let mut left = LOOKED_AT_MAX;
         let mut names_in = |folder: &Path| -> Vec<String> {
-            // Other folders may be unreadable or disappear.
+            // Subfolders of the other folder may be unreadable or disappear.
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             let names = entries
                 .take(left)
@@ -218,7 +218,7 @@ impl ResultsFolder {
         })
     }
 
-    /// The folder of this id, if it is a result.
+    /// The folder of the result with this id, if it exists.
     pub fn find(&self, id: &str) -> Option<PathBuf> {
         let is_name = |name: &str| {
             let mut parts = Path::new(name).components();
@@ -253,11 +253,11 @@ impl ResultsFolder {
             })
     }
 
-    /// A result's report: the final one, or one on the data so far.
+    /// A result's report: the final one, or one based on the data so far.
     pub fn report(&self, id: &str) -> Option<String> {
         let folder = self.find(id)?;
         let summary = experiment::read(&folder).ok()?;
-        // An older page shows the verdicts of earlier methods.
+        // A page written by an older version shows the verdicts of earlier methods.
         if summary.complete
             && summary.judged_note().is_none()
             && let Ok(text) = std::fs::read_to_string(folder.join(experiment::FILE_NAME))
@@ -292,7 +292,7 @@ impl ResultsFolder {
     pub fn history(&self, ids: &[String]) -> Option<String> {
         let (mut results, mut skipped) = (Vec::new(), Vec::new());
         for id in ids {
-            // Some may have been changed or removed since the list was made.
+            // Some results may have been changed or removed since the list was made.
             match self.find(id).map(HistoryResult::read) {
                 Some(Ok(result)) => results.push(result),
                 Some(Err(error)) => skipped.push(error.to_string()),
@@ -322,7 +322,7 @@ impl ResultsFolder {
             } else {
                 format!("{slug}-{number}")
             };
-            // Don't use the id of a result elsewhere, which could no longer be found.
+            // Don't reuse the id of a result elsewhere, because that result could no longer be found.
             if self.find(&id).is_some() {
                 continue;
             }
@@ -504,7 +504,7 @@ mod tests {
                 && results.comparison(&of(&["two", "two", "one"])).is_none()
                 && results.comparison(&of(&["two"])).is_none()
         );
-        // A history has the results that it was requested for, as far as they still exist.
+        // A history contains those of the requested results that still exist.
         let page = results.history(&of(&["one", "two"])).expect("one exists");
         assert!(page.contains("one has been removed"), "{page}");
         assert_eq!(results.history(&of(&["one"])), None);

@@ -1,6 +1,6 @@
 //! The requests of the API and their responses. docs/live-page.md lists them.
 //!
-//! The rule: a route's place in the table decides whether it needs the token: routes that do are behind
+//! The rule: a route's place in the table decides whether it needs the token: routes that need it are behind
 //! [`bearer_only`]. Disk access goes through [`Blocking`]; a handler itself never blocks.
 
 use std::sync::Arc;
@@ -91,7 +91,7 @@ pub struct ServedState {
     may_start: bool,
 }
 
-/// The parts that access disks.
+/// The parts of the state that access disks.
 struct ServedDisk {
     workshop: Arc<dyn ExperimentActions>,
     results: Arc<ResultsFolder>,
@@ -300,7 +300,7 @@ async fn experiment(
     }))
 }
 
-/// A page rendered from results, which may contain data from others.
+/// A page rendered from results, which may contain data from other people.
 fn page_of_result(page: String) -> Response {
     let headers = [
         (CONTENT_SECURITY_POLICY, REPORT_POLICY),

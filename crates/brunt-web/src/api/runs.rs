@@ -1,11 +1,11 @@
-//! Starts and stops the current run in a separate process: this program again, as `brunt run`. A crash or a lab's
-//! namespaces can't affect the server, and the run ends like one from a terminal.
+//! Starts and stops the current run, which is a separate `brunt run` process of this program. The server is not
+//! affected by the run's crashes or by a lab's namespaces, and the run ends as if it had been started in a terminal.
 //!
-//! The process has one socket to the server (`live::relay`). The socket carries frames, and closing it means "stop".
+//! The process has one socket to the server (`live::relay`). The socket carries frames; closing it means "stop".
 //!
 //! The rule: one run at a time, and none without a server. The socket is the process's lease: when the server is gone
-//! for any reason, the run ends itself and writes its report. The state is locked only briefly, never while waiting for
-//! a folder or a process: a run can be stopped even if something else hangs.
+//! for any reason, the run ends and writes its report. The state is locked only briefly, never while waiting for a
+//! folder or a process: a run can be stopped even if something else hangs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -28,11 +28,11 @@ use crate::live::relay::receive;
 use crate::live::viewers::Viewers;
 use crate::live::{LiveEnd, LiveFrame, LivePlan};
 
-/// Output of a process without a terminal, in its results folder; `--detach` uses the same file.
+/// File with the output of a process without a terminal, in its results folder; `--detach` uses the same file.
 pub const OUTPUT_FILE: &str = "output.txt";
-/// Name of the file with its progress messages.
+/// Name of the file with the process's progress messages.
 pub const PROGRESS_FILE: &str = "progress.txt";
-/// Number of bytes that the page gets from the end of the messages when a run fails to begin.
+/// Maximum number of bytes of a failed run's last messages that the page receives.
 const SAID_BYTES_MAX: usize = 4096;
 
 /// Starts runs, one at a time.
@@ -114,7 +114,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ServedRuns {
-    /// Has no run yet; frames will go to these viewers.
+    /// Starts without a run; frames will go to these viewers.
     pub fn new(viewers: Arc<Viewers>, workshop: Arc<dyn ExperimentActions>) -> ServedRuns {
         ServedRuns {
             viewers,
@@ -162,7 +162,7 @@ impl ServedRuns {
         let process = Arc::new(Mutex::new(child));
         let heard = socket.try_clone().map_err(system("share a socket"));
         let (runs, watched) = (Arc::clone(self), Arc::clone(&process));
-        // Set this before watching starts: the process may end at once.
+        // Set this before watching starts, because the process may end at once.
         let run = ServedRun {
             id: id.clone(),
             socket,
@@ -256,7 +256,7 @@ impl ServedRuns {
         let (mut has_plan, mut end, mut file) = (false, None, Some(file));
         let take = |frame| match frame {
             LiveFrame::Ends(ends) => end = Some(ends),
-            // These frames concern the process's viewers; the server's viewers get their own.
+            // These frames introduce the process's own history; the server sends its viewers its own.
             LiveFrame::Past(_) | LiveFrame::Now => {}
             frame => {
                 if matches!(frame, LiveFrame::Plan(_)) {
@@ -358,7 +358,7 @@ impl ServedRun {
 /// Waits for a process that has closed its socket or ended.
 fn wait(process: &Mutex<Child>) -> Option<ExitStatus> {
     loop {
-        // Take the lock only briefly each time: a second stop needs it.
+        // Hold the lock only briefly each time, because a second stop needs it.
         match lock(process).try_wait() {
             Ok(Some(status)) => return Some(status),
             Ok(None) => std::thread::sleep(std::time::Duration::from_millis(20)),

@@ -1,8 +1,8 @@
 //! The token that a client needs to check, start or stop experiments and to read results. It is created when the
 //! program starts, printed with the address, and kept only in memory. Every user of this machine can reach a loopback
-//! address; the token keeps the others out.
+//! address; the token keeps other users out.
 //!
-//! The rule: it is compared in constant time, and appears in no log, result or response.
+//! The rule: the token is compared in constant time, and appears in no log, result or response.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use subtle::ConstantTimeEq;
 use crate::http::Place;
 use crate::http::answer::trouble;
 
-/// 128 bits cannot be guessed.
+/// 128 bits are too many to be guessed.
 const BYTES: usize = 16;
 
 /// Unguessable text, for a token or a temporary link.

@@ -15,7 +15,7 @@ use axum::http::header::{HOST, HeaderName, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, Version};
 
-/// Fetch metadata: the site that a request comes from, and the request's mode.
+/// Fetch metadata headers: where a request comes from, and the request's mode.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
@@ -28,7 +28,7 @@ pub enum AccessRefusal {
     Ambiguous,
     /// The request names a host that others can make resolve to this machine.
     ForeignHost(String),
-    /// The request comes from a page on this origin.
+    /// The request comes from a page with this origin.
     ForeignOrigin(String),
     /// The request comes from a page of another site, according to the browser.
     CrossSite,
@@ -59,18 +59,18 @@ impl fmt::Display for AccessRefusal {
             AccessRefusal::ForeignOrigin(origin) => {
                 write!(
                     f,
-                    "a page at {origin} may not read this one: open this page itself"
+                    "a page at {origin} may not read this page: open this page itself"
                 )
             }
             AccessRefusal::CrossSite => {
-                f.write_str("a page of another site may not read this one: open this page itself")
+                f.write_str("a page of another site may not read this page: open this page itself")
             }
         }
     }
 }
 
 /// Checks whether a request may be answered. `own_name` is this machine's name. `is_document` allows links from other
-/// sites; set it only for resources that contain no secrets and cannot be shown within another page.
+/// sites; set it only for resources that contain no secrets and cannot be embedded in another page.
 ///
 /// # Errors
 /// The reason why the request is rejected.
@@ -114,7 +114,7 @@ pub fn host(request: &Parts) -> Result<Option<Cow<'_, str>>, AccessRefusal> {
     Ok(of_url.map(|url| Cow::from(url.as_str())).or(named))
 }
 
-/// The header with this name, which must not occur twice. Non-UTF-8 bytes never become an admitted value.
+/// The header with this name, which must not occur twice. Non-UTF-8 bytes never become an accepted value.
 fn only<'a>(request: &'a Parts, name: &HeaderName) -> Result<Option<Cow<'a, str>>, AccessRefusal> {
     let mut all = request.headers.get_all(name).iter();
     let first = all
@@ -192,7 +192,7 @@ mod tests {
         ] {
             check(headers, true, Err(AccessRefusal::Ambiguous));
         }
-        // With an absolute URL, the header is ignored.
+        // If the request has an absolute URL, the header is ignored.
         for (url, host, expected) in [
             ("http://localhost:1/", "evil.example", Ok(())),
             ("http://127.0.0.1/", "127.0.0.1", Ok(())),
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// These include the same host on another port, and opaque origins.
+    /// These origins include the same host on another port, and opaque origins.
     #[test]
     fn pages_on_other_origins_are_refused() {
         for origin in [

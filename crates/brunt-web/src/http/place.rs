@@ -1,5 +1,5 @@
 //! Limits how many clients are served at once, which bounds their memory. If a new client finds all places taken, the
-//! client that has held a place longest is cut off, so slow clients can't lock out others. Streaming responses and
+//! client that has held its place longest is cut off, so slow clients can't lock out others. Streaming responses and
 //! requests with the token release their place early.
 //!
 //! The rule: a place becomes free only when the work for its holder has finished, so a page that is slow to render
@@ -13,12 +13,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-/// How many clients are served at once; others wait until one is finished or cut off.
+/// Maximum number of clients that are served at once; others wait until one is finished or cut off.
 pub const CLIENTS_MAX: usize = 8;
 /// A client whose request isn't answered within this time is cut off.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Minimum time before a client is cut off for another. A client waits for its place at most this long for each client
-/// ahead of it.
+/// Minimum time that a client has before it is cut off for another. A client waits for its place at most this long
+/// for each client ahead of it.
 const PLACE_LEAST: Duration = Duration::from_millis(100);
 
 /// All places of a server.
@@ -95,7 +95,7 @@ impl Place {
         drop(lock(&self.held).take());
     }
 
-    /// Like [`Place::give_up`], and drops `kept` when the whole response is sent or the client has gone.
+    /// Like [`Place::give_up`], but also drops `kept` when the whole response has been sent or the client has gone.
     pub fn give_up_with(&self, kept: impl Any + Send) {
         *lock(&self.kept) = Some(Box::new(kept));
         self.give_up();

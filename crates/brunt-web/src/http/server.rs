@@ -1,5 +1,5 @@
-//! A thread that serves a site until dropped. The rule: no client delays anything else. Each has a few seconds, only
-//! a few are served at once (`place`), and the program doesn't wait for any of them when it ends.
+//! A thread that serves a site until dropped. The rule: no client delays anything else. Each client has a few
+//! seconds, only a few are served at once (`place`), and the program doesn't wait for any of them when it ends.
 //!
 //! Each connection serves one request: an idle connection would occupy a place that another client waits for.
 
@@ -32,7 +32,7 @@ use super::stalled::StallGuard;
 /// Limit for the request line and headers: the smallest that hyper allows.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
-/// How many pages are rendered at once, off the thread that answers requests.
+/// Maximum number of pages rendered at once, off the thread that answers requests.
 const MAKERS_MAX: usize = 2;
 /// Delay before accepting again when the system has run out of descriptors.
 const BREATH: Duration = Duration::from_millis(10);
@@ -119,7 +119,7 @@ async fn accept(listener: tokio::net::TcpListener, site: Router) {
                 let place = places.take().await;
                 tokio::spawn(answer(socket, place, site.clone()));
             }
-            // The process may be out of descriptors, for example: others may be closed soon.
+            // For example, the process may have run out of descriptors: others may be closed soon.
             Err(_) => sleep(BREATH).await,
         }
     }
@@ -252,7 +252,8 @@ mod tests {
         }
     }
 
-    /// A client that doesn't read, and one that sends no request, delay neither other clients nor the end.
+    /// A client that doesn't read and a client that sends no request delay neither other clients nor the server's
+    /// end.
     #[test]
     fn slow_clients_delay_no_others() {
         // This is more than socket buffers hold.
@@ -297,7 +298,7 @@ mod tests {
         for _ in 0..3 {
             assert!(ask(at, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("see /page\n"));
         }
-        // The last clients are still connected: no more than necessary were cut off.
+        // The last clients are still connected, so no more clients were cut off than necessary.
         let open = slow.iter().filter(|socket| {
             socket.set_nonblocking(true).unwrap();
             matches!((&**socket).read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)

@@ -1,5 +1,5 @@
-//! A socket whose writes fail when the peer has read nothing for a while. hyper would wait forever, and a viewer that
-//! doesn't read would hold on to its memory.
+//! A socket whose writes fail when the peer has read nothing for a while. Without this limit, hyper would wait
+//! forever, and a viewer that doesn't read would keep its memory allocated.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Wraps a socket.
 pub struct StallGuard {
     socket: TcpStream,
-    /// Runs while a write waits.
+    /// Timer that runs while a write waits.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 

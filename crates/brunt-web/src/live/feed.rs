@@ -1,5 +1,5 @@
-//! Turns events into frames. [`Witness`] takes events where they happen and returns at once; [`Feed`] processes them on
-//! a separate thread.
+//! Turns events into frames. [`Witness`] receives events where they happen and returns at once; [`Feed`] processes
+//! them on a separate thread.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::frame::{
 use super::stretch::OpenStretch;
 use super::viewers::Viewers;
 
-/// Maximum number of values sent per sample: a machine with a hundred disks has more.
+/// Maximum number of values sent per sample; a machine with a hundred disks exceeds it.
 const VALUES_MAX: usize = 400;
 
 /// Input of the feed.
@@ -59,7 +59,8 @@ impl Witness {
 impl Observer for Witness {
     fn event(&mut self, event: &Event) -> io::Result<()> {
         match event {
-            // Single requests are only for tables; a job's intervals are included in those of all jobs.
+            // Records of single requests are needed only for tables; a job's intervals are included in those of all
+            // jobs.
             Event::Begins(_) | Event::Requests(_) | Event::Ends(_) => {}
             Event::Job(_, JobEvent::Interval(_) | JobEvent::Requests(_)) => {}
             _ => self.say(FeedMessage::Event(event.clone())),

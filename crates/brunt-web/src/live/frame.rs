@@ -2,7 +2,7 @@
 //! produces the bytes. `web/src/lib/frames.ts` has the same types for the page, and a test compares the names of both.
 //!
 //! The rule: times are seconds since the page's start, on the run's clock; figures that also appear in the report are
-//! those values, not computed a second time.
+//! the same values, not computed a second time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,24 +28,24 @@ pub enum LiveFrame {
     Plan(LivePlan),
     /// How the frames up to [`LiveFrame::Now`] were thinned.
     Past(LiveThinning),
-    /// The frames after this one are new.
+    /// The frames after this one are live.
     Now,
     /// A run is being set up.
     RunBegins(LiveRun),
-    /// A run's workers start; a search for a rate starts them several times.
+    /// A run's workers start; a rate search starts them several times.
     RunStarts {
         /// When.
         at_s: f64,
-        /// How often the workers started before in this run.
+        /// Number of times that the workers started before in this run.
         trial: u32,
     },
-    /// Figures of a part of the run.
+    /// Figures of a segment of the run.
     Stretch(LiveStretch),
-    /// A reading of a host's state.
+    /// A sample of a host's state.
     Sample(LiveSample),
     /// A fault began or ended.
     Fault(LiveFault),
-    /// A run has ended, or one of its concurrent jobs.
+    /// A run, or one of its concurrent jobs, has ended.
     RunEnds(LiveRunEnd),
     /// A line of the terminal.
     Note {
@@ -98,20 +98,20 @@ pub struct LivePlan {
 pub struct LivePoint {
     /// Target, workload and the value on each axis.
     pub label: String,
-    /// Duration of a run, as far as its load specifies it.
+    /// Duration of a run, if its load specifies it.
     pub stated_s: Option<f64>,
 }
 
-/// How the past was thinned for a late viewer.
+/// How the history so far was thinned for a viewer that joined late.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveThinning {
-    /// Number of stretches of the current run that were merged into one; 1 if none were.
+    /// Number of segments of the current run that were merged into one; 1 if none were.
     pub stretches_each: u32,
     /// Number of samples of each host that were merged into one.
     pub samples_each: u32,
-    /// Number of frames for ended runs that are left out: the oldest.
+    /// Number of frames for ended runs that are left out, the oldest first.
     pub runs_left_out: u64,
-    /// Number of terminal lines that are left out: the oldest.
+    /// Number of terminal lines that are left out, the oldest first.
     pub notes_left_out: u64,
     /// Number of samples that are left out because there are too many hosts.
     pub samples_left_out: u64,
@@ -134,15 +134,15 @@ pub struct LiveRun {
     pub at_s: f64,
 }
 
-/// Figures of a part of a run: at least a quarter of a second, or one interval.
+/// Figures of a segment of a run: at least a quarter of a second, or one interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LiveStretch {
-    /// When the stretch began.
+    /// When the segment began.
     pub start_s: f64,
-    /// When the stretch ended.
+    /// When the segment ended.
     pub end_s: f64,
-    /// Number of stretches that were merged into this one. Rates, counts, means and the heat map stay exact;
-    /// percentiles are the highest of the merged ones, and the minimum is the lowest.
+    /// Number of segments that were merged into this one. Rates, counts, means and the heat map stay exact;
+    /// percentiles are the highest of the merged percentiles, and the minimum is the lowest.
     pub of: u32,
     /// Requests that completed in time to count in the rate.
     pub completed: u64,
@@ -166,7 +166,7 @@ pub struct LiveStretch {
     pub heat: Vec<(u16, u64)>,
 }
 
-/// One kind of operation in a part of a run.
+/// Figures of one kind of operation in a segment of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveKind {
     /// The operation.
@@ -188,7 +188,7 @@ pub struct LiveSample {
     pub start_s: f64,
     /// When it ended.
     pub end_s: f64,
-    /// Number of samples that were merged into this one: its values are their means over time.
+    /// Number of samples that were merged into this one: the values are means over their time.
     pub of: u32,
     /// The values.
     pub values: Vec<LiveValue>,
@@ -208,8 +208,9 @@ pub enum LiveSubject {
 }
 
 impl LiveSample {
-    /// The series that the sample belongs to: its host's, or that of its host's processes or devices. Samples of
-    /// these series cover about the same times, so merging them with each other would give wrong means.
+    /// The series that the sample belongs to: that of its host, of the host's processes, or of its devices. The
+    /// series of a host have samples for about the same times, so merging samples of different series would give
+    /// wrong means.
     pub fn series(&self) -> (String, LiveSubject) {
         let all = |probe: &str| self.values.iter().all(|value| value.0 == probe);
         let subject = match () {
@@ -259,7 +260,7 @@ pub struct LiveRunEnd {
     pub label: String,
     /// Repetition of the point, from 0.
     pub repetition: u32,
-    /// Whether it is one of the concurrent jobs of a run.
+    /// Whether the run is one of the concurrent jobs of a run.
     pub is_job: bool,
     /// Why the run ended.
     pub stopped: Stopped,
@@ -339,7 +340,7 @@ impl LiveFrame {
         line.strip_prefix("data: ").map(serde_json::from_str)
     }
 
-    /// Whether a viewer without this frame would display something wrong: such frames are dropped last.
+    /// Whether a viewer without this frame would display something wrong; such frames are the last to be dropped.
     pub fn is_key(&self) -> bool {
         !matches!(
             self,
@@ -368,7 +369,7 @@ impl LivePlan {
 
     /// The plan of an experiment whose results go to `folder`. Times are relative to now.
     pub fn of(experiment: &Experiment, plan: &Plan, brunt: &str, folder: &Path) -> LivePlan {
-        // Each job of a run has its own number, after that of the whole run.
+        // Each job of a run has a separate number, after the number of the whole run.
         let order = plan
             .runs
             .iter()

@@ -41,9 +41,9 @@ use crate::http::HttpServer;
 
 /// Capacity of the event channel. An event can hold an interval's histograms, up to a megabyte.
 const EVENTS_MAX: usize = 256;
-/// Time that the end waits for viewers to take their last frames.
+/// How long shutdown waits for viewers to take their last frames.
 const CLOSING_TIME: Duration = Duration::from_secs(1);
-/// Time that the end waits for the server that started this program to take its last frames.
+/// How long shutdown waits for the server that started this program to take its last frames.
 const CLOSING_TIME_RELAYED: Duration = Duration::from_secs(20);
 
 /// A live page.
@@ -79,7 +79,7 @@ impl LivePage {
         LivePage::start_at(listener, plan, control, Clock::Monotonic.now())
     }
 
-    /// Like [`LivePage::start`], with an explicit zero for the page's times.
+    /// Like [`LivePage::start`], but with an explicit zero for the page's times.
     ///
     /// # Errors
     /// A thread can't be started.
@@ -146,7 +146,7 @@ impl LivePage {
         })
     }
 
-    /// Adds a watcher within this program: it gets the past, and then each new frame.
+    /// Adds a watcher within this program: it receives the history so far, then each new frame.
     pub fn watch(&self, watcher: LiveWatcher) {
         self.viewers.watch(watcher);
     }
@@ -167,7 +167,7 @@ impl LivePage {
         self.viewers.losses(self.missed.load(Ordering::Relaxed))
     }
 
-    /// Announces the end to viewers, waits a moment for them to take the last frames, and shuts down. Events from
+    /// Announces the end to viewers, waits briefly for them to take the last frames, and shuts down. Events from
     /// observers that still exist are ignored from then on.
     pub fn close(mut self, ending: LiveEnding) -> LiveLosses {
         self.end(ending);
@@ -178,12 +178,12 @@ impl LivePage {
         let Some(thread) = self.thread.take() else {
             return;
         };
-        // If the channel is full, it soon has room: the feed is processing what was sent before.
+        // A full channel soon has space again: the feed is processing what was sent before.
         let _ = self.feed.send(FeedMessage::Closes(ending));
         let _ = thread.join();
         match self.outlet.take() {
-            // The receiver is a Brunt process, which reads as fast as it can. If it is gone, the sender's thread
-            // notices, so waiting longer does no harm.
+            // The receiver is a Brunt process, which reads as fast as it can. If the receiver is gone, the sender's
+            // thread notices, so waiting longer does no harm.
             Some(LiveOutlet::Sender(sender)) => {
                 self.viewers.close(CLOSING_TIME_RELAYED);
                 drop(sender);

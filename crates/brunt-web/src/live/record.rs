@@ -1,8 +1,8 @@
-//! The past of an experiment, for viewers that join late: the current run, how earlier runs ended, and the terminal's
-//! lines.
+//! The history of an experiment, for viewers that join late: the current run, how earlier runs ended, and the
+//! terminal's lines.
 //!
-//! The rule: it is bounded, however long the experiment. Series are thinned, lists drop their oldest entries, and both
-//! are reported.
+//! The rule: the history is bounded, however long the experiment. Series are thinned, lists drop their oldest
+//! entries, and both are reported.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,9 +12,10 @@ use super::frame::{
 };
 use super::thinned::ThinnedSeries;
 
-/// Stretches of the current run.
+/// Segments of the current run.
 const STRETCHES_MAX: usize = 600;
-/// Samples per series, and number of series: each host has one, plus another if its processes are watched.
+/// Maximum samples per series and number of series: each host has one series, plus another if its processes are
+/// watched.
 const SAMPLES_MAX: usize = 120;
 const SERIES_MAX: usize = 32;
 /// Faults of a run.
@@ -24,7 +25,7 @@ const RUNS_MAX: usize = 1000;
 /// Lines of the terminal.
 const NOTES_MAX: usize = 500;
 
-/// The past of an experiment.
+/// The history of an experiment.
 pub struct LiveRecord {
     /// `None` until an experiment begins.
     plan: Option<LivePlan>,
@@ -66,7 +67,7 @@ impl<T> Newest<T> {
 }
 
 impl LiveRecord {
-    /// An empty record, before or without an experiment.
+    /// An empty record, for a server without an experiment or before the first one.
     pub fn new(plan: impl Into<Option<LivePlan>>) -> LiveRecord {
         LiveRecord {
             plan: plan.into(),
@@ -147,7 +148,7 @@ impl LiveRecord {
             self.plan.clone().map(LiveFrame::Plan).into_iter().collect();
         frames.push(LiveFrame::Past(thinning));
         frames.extend(self.notes.items.iter().cloned());
-        // In this order, the stretches follow the frame that begins their run.
+        // In this order, the segments follow the frame that begins their run.
         frames.extend(self.run.clone().map(LiveFrame::RunBegins));
         frames.extend(self.started.clone());
         frames.extend(self.faults.values().cloned().map(LiveFrame::Fault));

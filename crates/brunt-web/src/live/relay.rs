@@ -1,9 +1,9 @@
 //! Sends the live page's frames from a run's process to the server that started it, over one socket, as lines of
-//! server-sent events. The other direction carries no bytes: when it closes, the run stops, either on the server's
-//! request or because the server is gone.
+//! server-sent events. The other direction carries no bytes: when it is closed, the run stops, either because the
+//! server requests it or because the server is gone.
 //!
-//! The rule: the run doesn't wait for the server, as it doesn't wait for any viewer. Frames that the server doesn't
-//! take in time are lost and counted.
+//! The rule: the run doesn't wait for the server, just as it doesn't wait for any viewer. Frames that the server
+//! doesn't take in time are lost and counted.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,14 +14,14 @@ use std::time::Duration;
 use super::frame::LiveFrame;
 use super::viewers::{NextFrames, Viewers};
 
-/// How long the sender waits for a frame before it checks again.
+/// How long the sender waits for a frame before it checks for the end again.
 const QUIET: Duration = Duration::from_secs(3600);
 /// A write that waits longer than this fails: the server isn't reading.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often the receiver checks whether the process still runs.
+/// Interval at which the receiver checks whether the process still runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Sends frames until there are no more. The thread ends when the last one is sent.
+/// Sends frames until there are no more. The thread ends when the last frame has been sent.
 pub fn send(
     socket: UnixStream,
     viewers: &Arc<Viewers>,
@@ -65,7 +65,7 @@ pub fn receive(
     let mut lines = BufReader::new(socket);
     let mut line = Vec::new();
     loop {
-        // Check in this order, so that everything sent before the end is read.
+        // Check in this order: otherwise, frames sent just before the end would be lost.
         let over = is_over();
         match lines.read_until(b'\n', &mut line) {
             Ok(0) => return broken,

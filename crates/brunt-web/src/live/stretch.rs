@@ -1,8 +1,8 @@
-//! Merges a run's intervals into the stretches that the page draws: short intervals are combined until they cover a
+//! Merges a run's intervals into the segments that the page draws: short intervals are combined until they cover a
 //! quarter of a second.
 //!
-//! The rule: figures are merged, never averaged. Only in the thinned past of a late viewer, where histograms are
-//! gone, is a percentile the highest of several; [`LiveStretch::of`] tells whether that is so.
+//! The rule: figures are merged, never averaged. There is one exception: in the thinned history for a late viewer,
+//! which has no histograms, a percentile is the highest of the merged ones ([`LiveStretch::of`] is then above 1).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use brunt_result::{Figures, Interval};
 use super::frame::{LiveKind, LiveSample, LiveStretch, LiveValue, losses, seconds};
 use super::thinned::Joins;
 
-/// Minimum length of a stretch: four per second are enough for a viewer, and computing percentiles takes a tenth of a
+/// Minimum length of a segment: four per second are enough for a viewer, and computing percentiles takes a tenth of a
 /// millisecond.
 const STRETCH_MIN: Duration = Duration::from_millis(250);
 /// Rows of the heat map: four per octave, from 1.024 us up to 17 s.
@@ -36,7 +36,7 @@ pub(super) fn heat_bounds() -> impl Iterator<Item = u64> + Clone {
     })
 }
 
-/// A stretch that is being built.
+/// A segment that is being built.
 #[derive(Default)]
 pub struct OpenStretch {
     figures: Figures,
@@ -45,7 +45,7 @@ pub struct OpenStretch {
 }
 
 impl OpenStretch {
-    /// Adds an interval; returns a stretch once it is long enough. Times are relative to `zero`.
+    /// Adds an interval; returns a segment once it is long enough. Times are relative to `zero`.
     pub fn interval(&mut self, interval: &Interval, zero: Nanos) -> Option<LiveStretch> {
         let length = interval.end.since(interval.start);
         if self.start.is_none() && length >= STRETCH_MIN {
@@ -67,7 +67,7 @@ impl OpenStretch {
         }
     }
 
-    /// The remaining intervals as a stretch, when the run ends at `end`.
+    /// The remaining intervals as a segment, when the run ends at `end`.
     pub fn close(&mut self, end: Nanos, zero: Nanos) -> Option<LiveStretch> {
         let start = self.start.take()?;
         let length = std::mem::take(&mut self.length);
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(*bounds.last().expect("some"), 1024 << 24);
     }
 
-    /// A long interval is a stretch by itself; short ones are merged, with percentiles over all their requests.
+    /// A long interval is a segment by itself; short ones are merged, with percentiles over all their requests.
     #[test]
     fn short_intervals_are_merged_into_a_stretch() {
         let mut open = OpenStretch::default();
@@ -300,7 +300,7 @@ mod tests {
             ),
             (1000.0, 3)
         );
-        // The remaining intervals at the end are reported, too.
+        // The intervals that remain at the end are reported, too.
         assert_eq!(open.interval(&interval(2300, 100, &[10]), zero), None);
         assert_eq!(
             open.close(Nanos(2_400_000_000), zero)
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(open.close(Nanos(2_400_000_000), zero), None);
     }
 
-    /// A merged stretch has the exact rates, counts and heat map of its parts.
+    /// A merged segment has the exact rates, counts and heat map of its parts.
     #[test]
     fn merged_stretches_are_exact_except_for_percentiles() {
         let zero = Nanos(0);

@@ -1,4 +1,5 @@
-//! A series of bounded length: when it has too many parts, adjacent pairs are merged, as are later parts.
+//! A series of bounded length: when it has too many parts, adjacent pairs are merged, and later parts are merged to
+//! the same size.
 //!
 //! The rule: readers can always find out how many parts were merged into one.
 
@@ -52,7 +53,7 @@ impl<T: Joins> ThinnedSeries<T> {
         &self.parts
     }
 
-    /// How many original parts each part consists of.
+    /// Number of original parts in each part, except for the last.
     pub fn each(&self) -> u32 {
         self.each
     }

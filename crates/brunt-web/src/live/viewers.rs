@@ -1,8 +1,9 @@
 //! The viewers of a page, each with a bounded queue from which its response is sent.
 //!
 //! The rule: a slow viewer loses frames, and a frame in their place reports how many. Key frames, without which a
-//! viewer would display something wrong (a run's end, a fault's end), still have room when other frames have none. A
-//! viewer whose queue is full even for key frames is cut off: it reconnects and gets the past.
+//! viewer would display something wrong (a run's end, a fault's end), are still queued when the queue is full for
+//! other frames. A viewer whose queue is full even for key frames is cut off: it reconnects and receives the history
+//! so far.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +18,9 @@ use super::record::LiveRecord;
 
 /// Maximum number of concurrent viewers; further viewers are rejected.
 pub const VIEWERS_MAX: usize = 64;
-/// Maximum number of frames queued for a viewer: about a minute of a run.
+/// Maximum number of frames queued for a viewer, enough for about a minute of a run.
 const FRAMES_MAX: usize = 256;
-/// Maximum number of frames queued for a viewer including key frames, which are dropped last.
+/// Maximum number of frames queued for a viewer including key frames, which are the last to be dropped.
 const KEY_FRAMES_MAX: usize = 1024;
 
 /// All viewers, and the record of the frames sent to them.
@@ -38,8 +39,8 @@ struct State {
     over: bool,
 }
 
-/// A watcher within this program: it gets the past, and then each new frame. Viewers wait for the watcher, so it must
-/// be quick.
+/// A watcher within this program: it receives the history so far, then each new frame. Viewers wait for the watcher,
+/// so it must be quick.
 pub type LiveWatcher = Box<dyn FnMut(&LiveFrame) + Send>;
 
 struct Queue {
@@ -50,9 +51,9 @@ struct Queue {
 #[derive(Default)]
 struct Waiting {
     frames: VecDeque<Arc<[u8]>>,
-    /// Frames dropped since the last one that was queued.
+    /// Number of frames dropped since the last one that was queued.
     lost: u64,
-    /// No more frames will come.
+    /// Whether no more frames will come.
     over: bool,
 }
 
@@ -78,7 +79,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Viewers {
-    /// Has no viewers yet, and no plan on a server that hasn't begun an experiment.
+    /// Starts without viewers; on a server that hasn't begun an experiment, also without a plan.
     pub fn new(plan: impl Into<Option<LivePlan>>) -> Viewers {
         Viewers {
             state: Mutex::new(State {
@@ -115,7 +116,7 @@ impl Viewers {
         state.watchers.push(watcher);
     }
 
-    /// Adds a viewer whose first frames are the past; `None` if there are too many.
+    /// Adds a viewer whose first frames are the history so far; `None` if there are too many viewers.
     pub fn join(self: &Arc<Self>) -> Option<Viewer> {
         let mut state = lock(&self.state);
         if state.queues.len() >= VIEWERS_MAX {
@@ -138,7 +139,7 @@ impl Viewers {
             all: Arc::clone(self),
             queue,
         };
-        // The past may take megabytes, so encode it outside the lock; frames that arrive meanwhile follow it.
+        // The history may take megabytes, so encode it outside the lock; frames that arrive meanwhile follow it.
         let past: Vec<u8> = past.iter().flat_map(LiveFrame::encode).collect();
         lock(&viewer.queue.waiting).frames.push_front(past.into());
         Some(viewer)
@@ -230,8 +231,8 @@ impl Viewer {
         if let Some(next) = self.ready() {
             return next;
         }
-        // Frames that arrived since aren't missed: `Notify` keeps one permit. A stale permit only causes a spurious
-        // wake-up.
+        // Frames that arrived in the meantime aren't missed, because `Notify` keeps one permit. A stale permit only
+        // causes a spurious wake-up.
         let ready = async {
             loop {
                 self.queue.more.notified().await;
@@ -342,7 +343,7 @@ mod tests {
         );
     }
 
-    /// The fast viewer loses nothing; the slow one is shown how many frames it lost, and where.
+    /// The fast viewer loses nothing; the slow viewer is told how many frames it lost, and where.
     #[test]
     fn a_slow_viewer_loses_frames_and_gets_their_number() {
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
@@ -358,10 +359,10 @@ mod tests {
             FRAMES_MAX + more
         );
         assert!(!seen.contains("\"frame\":\"lost\""));
-        // The past takes one slot.
+        // The history takes one slot.
         let lost = more as u64 + 1;
         assert_eq!(viewers.losses(0).frames, lost);
-        // A key frame still has room, and comes after the report of lost frames.
+        // A key frame is still queued, and comes after the report of lost frames.
         viewers.publish(&LiveFrame::RunStarts {
             at_s: 1.0,
             trial: 0,
@@ -382,7 +383,7 @@ mod tests {
         );
     }
 
-    /// The viewer would show faults that are gone, so it must reconnect.
+    /// Without the lost key frames, the viewer would show faults that are gone, so it must reconnect.
     #[test]
     fn a_viewer_without_room_for_key_frames_is_cut_off() {
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
@@ -408,7 +409,8 @@ mod tests {
         assert!(viewers.join().is_some());
     }
 
-    /// The end waits for viewers that read, not for those that don't, and counts the frames that they did not take.
+    /// At the end, the page waits for viewers that read, not for those that don't, and counts the frames that they
+    /// did not take.
     #[test]
     fn the_end_comes_after_the_last_frame() {
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
@@ -423,10 +425,10 @@ mod tests {
         viewers.publish(&note(77));
         viewers.close(Duration::from_millis(10));
         assert!(reader.join().expect("it ends").contains("line 77"));
-        // The viewer gets the past and a line.
+        // The viewer receives the history and a line.
         assert!(viewers.losses(0).frames >= 2);
         assert_eq!(next_of(&deaf, AT_ONCE), NextFrames::Over);
-        // Late viewers still get the past, and nothing more.
+        // Late viewers still receive the history, and nothing more.
         let late = viewers.join().expect("room");
         assert!(text(next_of(&late, AT_ONCE)).contains("line 77"));
         assert_eq!(next_of(&late, AT_ONCE), NextFrames::Over);

@@ -74,7 +74,8 @@ fn the_page_draws_what_it_is_sent() {
     }
     browser.text_with("local 0.5");
     assert_eq!(browser.complaints, Vec::<String>::new());
-    // Each chart shows the start of the fault, and the heat map its cells: all values are in one row.
+    // Each chart shows the start of the fault; the heat map has cells in a single row, because all values fall into
+    // it.
     let drawn = |faults: &[u64], cells: &[u64]| {
         (faults.len(), cells.len()) == (6, 6)
             && faults.iter().all(|count| *count > 50)
@@ -92,7 +93,7 @@ fn the_page_draws_what_it_is_sent() {
         assert!(Instant::now() < until, "{faults:?} {cells:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // Reading pixels back causes complaints from the browser, which are due to this test alone.
+    // Reading pixels back makes the browser complain; only this test does that.
     browser.complaints.clear();
     browser.picture("live", 2000);
     // Later events are drawn and announced, too.
@@ -118,7 +119,7 @@ fn the_page_draws_what_it_is_sent() {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-/// The Tab key alone reaches every control, the skip link first.
+/// The Tab key alone reaches every control, starting with the skip link.
 #[test]
 fn the_page_needs_no_mouse() {
     let Some((_folder, mut browser)) = browser() else {
@@ -178,7 +179,7 @@ fn a_url_identifies_a_run() {
     browser.evaluate("history.back()");
     browser.text_with("Run 2 of 2: disk w");
     assert_eq!(browser.evaluate("location.hash"), "#/watch");
-    // The URL also identifies the host figure on display, even for another run.
+    // The URL also identifies the selected host figure, even for another run.
     browser.evaluate("location.hash = '#/watch?probe=disk%20sda%20reads'");
     browser.text_with("Hosts: disk sda reads");
     browser.text_with("no sample has it");

@@ -53,7 +53,7 @@ impl Lines {
     }
 }
 
-/// Viewers get the terminal's lines and the figures of the intervals in order, even if they join later.
+/// Viewers get the terminal's lines and the figures of the intervals in order, even if they join late.
 #[test]
 fn viewers_get_notes_and_figures_in_order() {
     let (page, to) = serve();
@@ -215,8 +215,7 @@ fn the_page_is_served_without_a_token() {
     );
 }
 
-/// A viewer that doesn't read delays neither the run nor the other viewer; it loses frames, and is sent the number of
-/// lost frames.
+/// A viewer that doesn't read delays neither the run nor the other viewer; it loses frames, and is told how many.
 #[test]
 fn a_slow_viewer_loses_frames_and_gets_their_number() {
     let (page, to) = serve();
@@ -226,7 +225,8 @@ fn a_slow_viewer_loses_frames_and_gets_their_number() {
         viewer.until("\"frame\":\"now\"").expect("the past");
     }
     tell(&mut *observer, [Event::RunBegins(info(0))]);
-    // A long line fills socket buffers. The test waits for the reading viewer, so that one keeps up.
+    // A long line is needed to fill the socket buffers. The test waits for the viewer that reads, so that viewer
+    // keeps up.
     let say = page.listener();
     let long = "x".repeat(256 << 10);
     let mut said = 0;
@@ -257,7 +257,7 @@ fn the_end_does_not_wait_for_a_stalled_viewer() {
     deaf.until("\"frame\":\"now\"").expect("the past");
     let say = page.listener();
     let long = "x".repeat(1 << 20);
-    // More than socket buffers hold; lines that don't fit are counted.
+    // This is more than socket buffers hold; lines that don't fit are counted.
     for _ in 0..64 {
         say(&long);
     }

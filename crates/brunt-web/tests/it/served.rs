@@ -114,7 +114,7 @@ impl Served {
         ask(self.at, self.site.token().text(), what, body)
     }
 
-    /// The frames sent from now on.
+    /// The frames that are sent from now on.
     fn events(&self) -> impl Iterator<Item = Value> + use<> {
         let mut socket = TcpStream::connect(self.at).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");

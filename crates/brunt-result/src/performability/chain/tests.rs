@@ -33,7 +33,7 @@ fn stationary(mut rates: Vec<Vec<f64>>) -> Vec<f64> {
     }
     let mut weights = vec![1.0];
     for state in 1..count {
-        // Only transitions from states that already have a weight.
+        // Only transitions from states that already have a weight count.
         let into = weights.iter().zip(&rates);
         let weight = into.map(|(weight, rates)| weight * rates[state]).sum();
         weights.push(weight);
@@ -152,7 +152,8 @@ fn rare_states_are_precise() {
     close(found.iter().sum(), 1.0);
     close(found[1] / found[0], 10_000.0 * 1e-9);
     close(found[2] / found[1], 9_999.0 / 2.0 * 1e-9);
-    // The next level has almost all of the rest: 2,500 times as much as the one after it would be 9,997 / 4 / 1e9.
+    // The next level sums three and more failed disks: nearly all of it is three, because four are only 9,997 / 4 *
+    // 1e-9 times as likely.
     let third = found[2] * 9_998.0 / 3.0 * 1e-9;
     assert!((found[3] / third - 1.0).abs() < 1e-5, "{}", found[3]);
     let states = states(std::slice::from_ref(&disks));

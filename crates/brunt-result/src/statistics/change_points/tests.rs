@@ -1,6 +1,7 @@
 use super::*;
 
-/// A series of normal noise around these levels, each with its number of values; `noise` is a share of the level.
+/// A series of normal noise around these levels, each given with its number of values; `noise` is a share of the
+/// level.
 fn series(random: &mut Random, noise: f64, levels: &[(usize, f64)]) -> Vec<f64> {
     let each = levels
         .iter()
@@ -16,7 +17,7 @@ fn indexes(series: &[f64]) -> Vec<usize> {
         .collect()
 }
 
-/// The number of series, of `series_count` with `after` values after a shift by 5 %, that have a change point within
+/// Of `series_count` series with `after` values after a shift by 5 %, the number that have a change point within
 /// `away` of the shift.
 fn seen(noise: f64, after: usize, series_count: usize, away: usize) -> usize {
     let mut random = Random::new(5);
@@ -48,7 +49,7 @@ fn unchanged_series_have_no_changes() {
     assert!(alarms * 100 <= count, "{alarms} of {count}");
 }
 
-/// An outlier is no change, wherever it is: not even as the newest result.
+/// An outlier isn't a change, wherever it is, not even as the newest result.
 #[test]
 fn one_outlier_is_no_change() {
     let mut random = Random::new(2);
@@ -59,7 +60,7 @@ fn one_outlier_is_no_change() {
     }
 }
 
-/// Over runs that differ by 3 %, five to a result, a shift of 5 % is detected by the fifth result after it.
+/// If runs differ by 3 % and a result is the mean of five, a shift of 5 % is detected by the fifth result after it.
 #[test]
 fn a_small_shift_is_seen_within_five_results() {
     let noise = 0.03 / 5f64.sqrt();
@@ -68,7 +69,7 @@ fn a_small_shift_is_seen_within_five_results() {
     assert!(found[0] >= 54 && found[1] >= 56, "{found:?}");
 }
 
-/// If results differ by 3 %, more of them are needed; the module says why.
+/// If results differ by 3 %, it takes more of them to detect the shift; the docs of `change_points` say why.
 #[test]
 fn a_small_shift_over_large_noise_is_seen_later() {
     let found = [5, 10, 20].map(|after| seen(0.03, after, 60, 5));

@@ -210,7 +210,7 @@ hosts = ["one", "two"]
 stop = { time = "10s" }
 "#;
 
-/// Lab hosts run workloads as other machines do, on targets served in the lab; only the named hosts have agents.
+/// Lab hosts run workloads as remote hosts do, on targets served in the lab; only the named hosts have agents.
 #[test]
 fn hosts_of_a_lab_run_workloads() {
     let plan = |text: &str| {
@@ -239,8 +239,8 @@ fn hosts_of_a_lab_run_workloads() {
     plan(&changed(LAB, "[lab]", "[lab]\nworker = \"alone\""));
 }
 
-/// Other machines and hosts of a lab take part in one experiment, with links and faults on each side; no route leads
-/// from one side to the other.
+/// Remote hosts and lab hosts take part in one experiment, with links and faults on each side; no route leads from
+/// one side to the other.
 #[test]
 fn other_machines_work_next_to_a_lab() {
     let machines = "workloads = [\"mixed\"]\n[hosts.far]\nssh = \"far\"\n[hosts.store]\nssh = \"store\"\naddress = \"10.0.0.9\"\n\
@@ -472,7 +472,7 @@ fn mistakes_have_their_line() {
         "hosts = [\"a\", \"b\"]",
         "hosts = [\"local\"]",
         "hosts =",
-        "is not another machine",
+        "is not a remote host",
     );
     let ssh = "ssh = \"root@a\"\n";
     let bridge = |more: &str| format!("{ssh}bridge = [\"eth0\", \"eth1\"]\n{more}\n");

@@ -32,7 +32,8 @@ pub struct Disk {
     /// Limits per second on the disk that holds a service's folder, for that service's processes, separately for
     /// reads and writes.
     pub disk: SlowDiskKeys,
-    /// With `freeze` or `kill`: all processes of this service, instead of a target's process. With `disk`: the service.
+    /// With `freeze` or `kill`: all processes of this service, instead of a target's process. With `disk`: the
+    /// service whose processes are limited.
     pub service: String,
 }
 

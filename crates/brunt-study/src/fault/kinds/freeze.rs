@@ -25,7 +25,8 @@ pub(super) const INFO: Info = Info {
 pub struct Freeze {
     /// Stops the process of a served target, or all processes of a `service` (SIGSTOP); its connections stay open.
     pub freeze: bool,
-    /// With `freeze` or `kill`: all processes of this service, instead of a target's process. With `disk`: the service.
+    /// With `freeze` or `kill`: all processes of this service, instead of a target's process. With `disk`: the
+    /// service whose processes are limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
     /// With `freeze` or `kill` on another `host`: the process, by its program's name (`/proc/PID/comm`) or its PID.

@@ -462,7 +462,7 @@ impl StorageFault {
     /// Checks that the target no longer lists the fault; `state` is that of the target's process before the fault was
     /// disarmed.
     fn check_disarmed(&self, id: u64, state: ProcessState) -> Result<(), DriverError> {
-        // This proves it from outside: the target no longer knows the fault's number.
+        // The proof comes from outside: the target no longer knows the fault's number.
         let command = Command::Look {
             lun: self.lun,
             layer: self.layer.clone(),
@@ -492,7 +492,8 @@ impl Drop for StorageFault {
     }
 }
 
-/// Number of affected requests to expect with the advice: with this many, none is affected in one of 10^5 cases.
+/// Number of affected requests to expect with the advice: the probability that none is affected is then e^-11.5 =
+/// 10^-5.
 const EXPECTED: f64 = 11.5;
 
 /// What to write so that the fault affects a request, if it affected none of the `seen` requests that it matched

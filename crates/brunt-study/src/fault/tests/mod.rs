@@ -193,7 +193,7 @@ fn a_transient_fault_acts_only_in_its_time() {
         ran.nothing_is_left();
         let during = ran.during_faults();
         let records = std::mem::take(&mut ran.records);
-        // Enough requests to distinguish half of them from none and from all.
+        // With 50 requests, a share of one half differs clearly from none and from all.
         let summary = meant(ran.summary()?, |_| during.len() >= 50)?;
         let failed = during
             .iter()

@@ -1,5 +1,5 @@
-//! Each storage fault in an experiment: requests experience its effect and the run records it; if it can affect no
-//! request, the run is invalid.
+//! Requests experience the effect of each storage fault in an experiment, and the run records it; if the fault can
+//! affect no request, the run is invalid.
 
 use super::*;
 

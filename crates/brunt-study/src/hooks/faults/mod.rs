@@ -69,7 +69,7 @@ impl Line {
 /// The hook that injects an experiment's faults.
 pub struct FaultSchedule {
     lines: Vec<Line>,
-    /// The threads of the current run, each with the index of its line.
+    /// The threads of the current run, each with the index of its fault in `lines`.
     threads: Vec<(usize, Running)>,
     /// Set when a fault has invalidated the current run before its end.
     failed: Arc<AtomicBool>,
@@ -186,7 +186,8 @@ fn occurrence_of(entry: &FaultEntry) -> Option<FaultOccurrence> {
     })
 }
 
-/// The consequence of a fault's failure for its run, which may or may not be complete.
+/// The consequence of a fault's failure for its run; an effect that was not seen is no error unless the run is
+/// `complete`.
 fn judged(result: Result<(), Failure>, what: &str, complete: bool) -> Result<(), HookError> {
     match result {
         Ok(()) => Ok(()),

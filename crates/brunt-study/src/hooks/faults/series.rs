@@ -191,7 +191,7 @@ mod tests {
                 waiting as f64,
                 share,
             );
-            // The cost of the fault has the same figures.
+            // The fault's cost has the same figures as the stall.
             let cost = of_run(&series, &[span], 0).expect("a baseline");
             let (of_mean, of_p99) = (cost.response_mean.unwrap(), cost.response_p99.unwrap());
             assert_eq!(before.response_mean_us, Some(of_mean.baseline_us));

@@ -109,7 +109,7 @@ pub(super) fn count(rate: f64) -> String {
     }
 }
 
-/// Three significant digits, or all digits before the point.
+/// Three significant digits, or all digits before the decimal point.
 fn digits(value: f64) -> String {
     match value {
         value if value < 9.995 => format!("{value:.2}"),

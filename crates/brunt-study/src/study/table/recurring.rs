@@ -81,7 +81,7 @@ fn sum(total: &RecurringOverRuns, drop: &Estimate) -> String {
     text
 }
 
-/// In how many of all occurrences the effect was seen and the rate recovered, and after what time.
+/// The number of occurrences in which the effect was detected, and whether and how fast the rate recovered.
 fn answers(total: &RecurringOverRuns) -> String {
     let all = total.runs * total.occurrences as usize;
     let mut text = format!("seen in {} of {all} occurrences", total.detected);

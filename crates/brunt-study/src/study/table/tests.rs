@@ -96,7 +96,7 @@ fn sticky_faults_are_held_against_the_normal_point() {
     assert_eq!(costs(&point), expected);
 }
 
-/// The chosen percentiles are the columns, in the rows of points and of kinds of operations.
+/// The table has a column for each chosen percentile, filled in for points and for kinds of operations.
 #[test]
 fn chosen_percentiles_are_columns() {
     use brunt_core::Nanos;
@@ -184,7 +184,7 @@ fn waits_are_below_the_table() {
     assert!(table(&empty()).iter().all(has_none));
 }
 
-/// How long runs waited for a service to become healthy is in one line.
+/// The waits for a service to become healthy are in one line.
 #[test]
 fn waits_for_health_are_below_the_table() {
     let run = |waited_s| RunSummary {
@@ -327,7 +327,8 @@ fn a_point_with_faults_starts_with_its_phases() {
         order.is_sorted() && lines[place("whole run ")].contains("1555"),
         "{lines:#?}"
     );
-    // Only its phase has the stall as its maximum.
+    // Only the row of the stall's phase has the stall as its maximum; the other line with 998 ms is about unanswered
+    // requests.
     assert!(lines[place("111")].ends_with("998ms"), "{lines:#?}");
     assert_eq!(
         lines.iter().filter(|line| line.contains("998ms")).count(),

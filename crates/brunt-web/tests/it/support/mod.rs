@@ -1,6 +1,6 @@
 //! A live page on the test's own socket, and events for it.
 
-// Shared with the tests of report pages; not all of it is used here.
+// Shared with the tests of report pages, so not all of it is used here.
 #[allow(dead_code)]
 #[path = "../../../../brunt-report/tests/it/support/browser.rs"]
 pub mod browser;
