@@ -27,7 +27,7 @@ impl Drop for Batch {
         // The pool has room for all buffers; it is dropped only when the program ends.
         match self.pool.try_send(std::mem::take(&mut self.bytes)) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
-            Err(TrySendError::Full(_)) => unreachable!("more buffers came back than were made"),
+            Err(TrySendError::Full(_)) => unreachable!("more buffers returned than were created"),
         }
     }
 }

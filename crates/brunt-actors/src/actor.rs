@@ -103,10 +103,9 @@ pub struct Context<'a, M> {
 }
 
 impl<M: Send + 'static> Context<'_, M> {
-    /// Sends a message. If the inbox is full, the message waits with this actor, in order, and this
-    /// actor handles no further messages until it has been sent. Its own inbox then fills, which
-    /// holds back its senders in turn. If the receiver has ended, the message is dropped and
-    /// counted as undelivered.
+    /// Sends a message. If the inbox is full, the message waits with this actor, in order, and this actor handles no
+    /// further messages until the message has been sent. Its own inbox then fills, which holds back its senders in
+    /// turn. If the receiver has ended, the message is dropped and counted as undelivered.
     #[inline]
     pub fn send<T: Send + 'static>(&mut self, to: &Address<T>, message: T) {
         if !self.stash.is_empty() {
@@ -120,15 +119,15 @@ impl<M: Send + 'static> Context<'_, M> {
         }
     }
 
-    /// Sends a message only if there is room now, and otherwise returns it. For sources that prefer dropping and
-    /// counting to waiting.
+    /// Sends a message only if there is room now, and otherwise returns it. For sources that would rather drop and
+    /// count messages than wait.
     #[inline]
     pub fn try_send<T: Send + 'static>(
         &mut self,
         to: &Address<T>,
         message: T,
     ) -> Result<(), Refused<T>> {
-        // Must not overtake a waiting message.
+        // Sending now would overtake a message that is already waiting.
         if !self.stash.is_empty() {
             return Err(Refused::Full(message));
         }

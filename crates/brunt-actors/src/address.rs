@@ -69,7 +69,7 @@ impl Deref for SharedInbox {
 
 /// A handle to an actor that takes messages of type `M`.
 pub struct Address<M> {
-    // Everything that a send needs besides the gate, copied here to avoid following the pointer.
+    // Everything that a send needs besides the gate, copied here to save a pointer dereference.
     pub(crate) slot: u32,
     pub(crate) generation: u32,
     pub(crate) table_index: u32,

@@ -24,7 +24,7 @@ pub(crate) struct Home {
     pub inbound: Padded<Mutex<Inbound<HomeState>>>,
     /// Notified under the `inbound` lock.
     pub bell: Condvar,
-    /// Number of the last take whose messages are in their inboxes.
+    /// Number of the last take of `inbound` whose messages are all in their inboxes.
     pub admitted: Padded<AtomicU64>,
     /// Hints for other schedulers: messages waiting in `inbound`, and actors in the run queue.
     pub waiting: Padded<AtomicUsize>,
@@ -85,7 +85,8 @@ enum SlotState {
     Parked,
 }
 
-/// An actor at home. Sized to a cache line, so taking in a message costs one miss here and one in the actor's box.
+/// A slot of a home, for one actor. Sized to a cache line, so taking in a message costs one miss here and one in the
+/// actor's box.
 #[repr(align(64))]
 struct Slot {
     actor: Option<Box<dyn Runnable>>,
@@ -95,7 +96,7 @@ struct Slot {
     generation: u32,
     /// Half the capacity: the gate closes here. A copy, because `shared` is on another cache line.
     shut_at: u32,
-    /// True if this home last closed the gate.
+    /// True if this home has closed the gate and not reopened it.
     shut: bool,
     /// Messages in the inbox; while the actor is out, the number when it left.
     queued: u32,
@@ -120,7 +121,7 @@ pub(crate) struct Taken {
     pub slot: u32,
     pub actor: Box<dyn Runnable>,
     pub outcome: TurnOutcome,
-    /// The panic payload, if it panicked.
+    /// The actor's panic payload, if it panicked.
     pub panic: Option<Box<Box<dyn Any + Send>>>,
 }
 
@@ -133,7 +134,7 @@ pub(crate) struct HomeState {
     run_queue: VecDeque<u32>,
     /// Actors just woken by a message. They run first, while the message is still cached.
     hot: Vec<u32>,
-    /// Buffers swapped with the inbound queue's.
+    /// Buffers that are swapped with those of the inbound queue.
     taken_lanes: Lanes<HomeState>,
     taken_signals: Vec<(u32, u32, Signal)>,
     out: usize,
@@ -309,7 +310,7 @@ impl HomeState {
         self.out += hot + queued;
     }
 
-    /// Returns an actor that ran, and decides what it does next.
+    /// Puts back an actor that ran, and decides what it does next.
     pub fn put_back(&mut self, taken: Taken, system: &Inner) {
         let Taken {
             slot: number,

@@ -1,10 +1,9 @@
 //! The queue of messages and signals in transit to a home, under a briefly held lock, and the bell
 //! that wakes the home's scheduler.
 //!
-//! There is a single queue, not one per sender, because an actor may run on different schedulers in
-//! turn: messages that it sent first were pushed first, so they are taken in first. The flag that
-//! the scheduler sleeps is under the same lock, so no wake-up is lost between the scheduler's last
-//! check and its sleep.
+//! There is a single queue, not one per sender, because an actor may run on different schedulers in turn: messages
+//! that the actor sent first were pushed first, so they are taken in first. The flag that the scheduler sleeps is
+//! under the same lock, so no wake-up is lost between the scheduler's last check and its sleep.
 
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ pub(crate) struct Inbound<H> {
     /// Number of times the queue has been emptied.
     pub takes: u64,
     pub sleeping: bool,
-    /// Another scheduler has work to share, or the system is stopping.
+    /// Number of times the queue has been emptied (taken).
     pub poked: bool,
 }
 

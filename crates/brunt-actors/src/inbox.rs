@@ -55,7 +55,7 @@ impl Inbox {
 
     #[inline]
     pub fn gate(&self) -> u8 {
-        // Relaxed: `window` leaves room for senders that read it late.
+        // Relaxed is enough: `window` leaves room for senders that read an outdated value.
         self.gate.load(Ordering::Relaxed)
     }
 

@@ -14,11 +14,11 @@ pub(crate) struct LaneMessage<M> {
 
 /// Receives messages of any type: implemented by homes, which put them into inboxes.
 pub(crate) trait Accept {
-    /// Puts a message into its inbox.
+    /// Puts a message into its receiver's inbox.
     fn accept<M: Send + 'static>(&mut self, envelope: LaneMessage<M>);
 }
 
-/// A lane to a home `H`. Only its sender and receiver know its message type.
+/// A lane to a home `H`. Only the lane's sender and receiver know the type of its messages.
 pub(crate) trait AnyLane<H>: Any + Send {
     fn len(&self) -> usize;
     /// Returns an empty lane of the same type.

@@ -24,7 +24,7 @@ struct Window {
 #[derive(Default)]
 pub(crate) struct Staged {
     pub lanes: Lanes<HomeState>,
-    /// The number of the home's take that will include the last flush.
+    /// The number of the home's take (emptying of `inbound`) that will include the last flush.
     pub ticket: u64,
     /// Incremented each time everything flushed before has been taken in.
     window_number: u32,

@@ -53,9 +53,9 @@ pub(crate) trait Runnable: Send {
     /// Returns the number of messages in the inbox plus waiting sends.
     fn pending(&self) -> u64;
     fn set_finish(&mut self);
-    /// Lets its first waiting send exceed the capacity.
+    /// Lets the actor's first waiting send exceed the capacity.
     fn grant(&mut self);
-    /// Returns the inbox that its first waiting send is for.
+    /// Returns the inbox that the actor's first waiting send is for.
     fn waits_for(&self) -> Option<Arc<SharedInbox>>;
 }
 

@@ -36,9 +36,9 @@ const ROUND_SHORTEST: Duration = Duration::from_micros(10);
 const LOOK_BEFORE_STEAL: Duration = Duration::from_micros(20);
 /// Total time to look for work before sleeping: about the cost of a sleep and a wake-up.
 const LOOK_BEFORE_SLEEP: Duration = Duration::from_micros(50);
-/// How often a scheduler yields its core while it holds no actor. The kernel would preempt it
-/// anyway at the end of a time slice of a few milliseconds, but then it would hold actors that all
-/// others have to wait for (a convoy). Costs under 1 µs if no other thread wants the core.
+/// Interval at which a scheduler yields its core while it holds no actor. The kernel would preempt it anyway at the
+/// end of a time slice of a few milliseconds, but then it would hold actors that all others have to wait for (a
+/// convoy). Costs under 1 µs if no other thread wants the core.
 const YIELD_EVERY: Duration = Duration::from_micros(250);
 /// A round this long means that the kernel preempted the scheduler, or that a handler was slow; in
 /// that case postponing the next yield costs nothing.

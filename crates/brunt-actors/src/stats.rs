@@ -89,7 +89,7 @@ pub struct SchedulerStats {
     pub steals: u64,
     /// Actors that other schedulers stole from this home.
     pub stolen: u64,
-    /// Times this scheduler slept for lack of work.
+    /// Times this scheduler slept because it found no work.
     pub sleeps: u64,
     /// Times this scheduler yielded its core to other threads on the machine.
     pub yields: u64,

@@ -32,7 +32,7 @@ pub enum Shutdown {
 pub struct Builder {
     schedulers: usize,
     placement: Placement,
-    /// Takes precedence over `placement`, unless it is empty.
+    /// Takes precedence over `placement` unless empty.
     cpus: Vec<Vec<usize>>,
     budget: u32,
 }

@@ -15,9 +15,9 @@ const HEADER_BYTES: usize = 48;
 /// The direction of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadDirection {
-    /// With the response.
+    /// The response carries the payload.
     Read,
-    /// With the request.
+    /// The request carries the payload.
     Write,
 }
 
@@ -78,7 +78,7 @@ fn serve(mut socket: TcpStream, request: usize, response: usize) -> io::Result<D
     }
 }
 
-/// Keeps `depth` copies of a request in flight for `time`, each answered with `response` bytes that are discarded.
+/// Keeps `depth` copies of a request in flight for `time`, and discards the `response` bytes of each reply.
 ///
 /// # Errors
 /// A socket operation fails, or the peer closes the connection.

@@ -19,7 +19,7 @@ use super::sample::RunSample;
 /// Size of a simple reply without its data.
 const REPLY_BYTES: usize = 16;
 
-/// Keeps `depth` requests of `size` bytes in flight for `time`, at the start of an export on a Unix socket.
+/// Keeps `depth` requests of `size` bytes in flight for `time`, all at offset 0 of an export on a Unix socket.
 ///
 /// # Errors
 /// The handshake or a socket operation fails, or the export is not on a Unix socket.

@@ -1,6 +1,5 @@
-//! How many system calls and context switches does a request cost Brunt, fio and dd? SPEK's Table 1 for today's
-//! tools: the same file, bypassing the page cache; the kernel (perf) counts over each program with all of its
-//! threads.
+//! How many system calls and context switches does a request cost Brunt, fio and dd? Repeats SPEK's Table 1 with
+//! today's tools, on one file and bypassing the page cache; perf counts the events of all threads of a program.
 //!
 //! The rule: counts are differences between a long and a short run, so that the cost of starting and ending a program
 //! cancels out.

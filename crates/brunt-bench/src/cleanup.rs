@@ -21,7 +21,7 @@ use rustix::process::{getpid, set_child_subreaper};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it may take once the programs that it was waiting for are gone.
 const PATIENCE_ALONE: Duration = Duration::from_millis(500);
-/// How often the flag is checked.
+/// Interval between checks of the interruption flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of attempts at removal, because the benchmark may still be writing.
 const ROUNDS_MAX: usize = 20;
@@ -29,7 +29,7 @@ const ROUNDS_MAX: usize = 20;
 /// Files and folders that are removed when the program ends early.
 static OURS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// Held for writing once no more programs may be started.
+/// Locked for writing once no more programs may be started.
 static STARTING: RwLock<()> = RwLock::new(());
 
 /// Starts a program alongside this one.
@@ -50,7 +50,7 @@ impl Start for Command {
 pub(crate) struct Temporary(PathBuf);
 
 impl Temporary {
-    /// Takes charge of a path, which may not exist yet.
+    /// Registers a path for removal; it may not exist yet.
     pub fn new(path: PathBuf) -> Temporary {
         ours().insert(path.clone());
         Temporary(path)

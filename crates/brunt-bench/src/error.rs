@@ -65,7 +65,8 @@ impl BenchError {
     }
 }
 
-/// A benchmark only opens devices that it has created or started itself, so this is never the user's mistake.
+/// A benchmark only opens devices that it has created or started itself, so failing to open one is never the user's
+/// mistake.
 impl From<OpenError> for BenchError {
     fn from(error: OpenError) -> BenchError {
         BenchError::failed(error)

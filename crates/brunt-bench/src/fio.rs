@@ -1,8 +1,8 @@
 //! fio as a contestant: finds its version, runs it and parses its output. Used by benchmarks that compare Brunt with
 //! it.
 //!
-//! The rule: jobs are threads. A forked job calls `setsid()`, and if `kernel.sched_autogroup_enabled` is 1, each
-//! session has its own share of the CPU, whereas Brunt shares one with a lab's links.
+//! The rule: fio's jobs run as threads. A forked job would call `setsid()`, and if `kernel.sched_autogroup_enabled`
+//! is 1, each session gets its own share of the CPU, whereas Brunt shares one with a lab's links.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -45,7 +45,7 @@ struct Row {
     direction: PayloadDirection,
     size: usize,
     depth: u32,
-    /// The figure to compare with, and the ratio to reach, with a null LUN and with a memory LUN.
+    /// The figure to compare with, and the ratios to reach with a null LUN and with a memory LUN.
     goal: Goal,
 }
 
@@ -92,7 +92,7 @@ enum Kind {
     Qemu {
         url: String,
     },
-    /// Another kind whose target, with this PID, polls and is therefore stopped between measurements.
+    /// A contestant of another kind; its target, with this PID, polls and is therefore stopped between measurements.
     Stopped {
         kind: Box<Kind>,
         pid: u32,
@@ -544,7 +544,7 @@ fn add_peers(
 
 /// Adds SPDK with our initiator and with libiscsi.
 fn add_spdk(contestants: &mut Vec<Contestant>, spdk: &Spdk) -> io::Result<()> {
-    // Opening a device connects to it.
+    // Opening a device connects to it, so SPDK must not be stopped meanwhile.
     let _awake = spdk::awake(spdk.pid())?;
     let pid = spdk.pid();
     for (name, lun) in [(SPDK_NULL, 0), (SPDK_MEMORY, 1)] {

@@ -48,7 +48,8 @@ pub const ROWS: &[SessionsRow] = &[
 const REQUEST_BYTES: usize = 4096;
 /// Requests in flight, unless there are more sessions.
 const IN_FLIGHT: u32 = 32;
-/// A target returns the memory of sessions that have been idle for a second.
+/// How long sessions are idle before memory is read: a target returns a session's memory after it has been idle for a
+/// second.
 const IDLE_TIME: Duration = Duration::from_millis(2500);
 /// Interval at which devices are called even if nothing arrives for them.
 const CALL_INTERVAL: Duration = Duration::from_millis(100);
@@ -71,8 +72,8 @@ struct SessionsSample {
     rate: f64,
     /// CPU time of the target per request, in µs.
     target_cpu_us: Option<f64>,
-    /// Resident bytes of the target per session: new, and idle after the load. `None` with a single session, whose cost
-    /// includes the process's one-time costs.
+    /// Resident bytes of the target per session, when the session is new and when it is idle after the load. `None`
+    /// with a single session, whose cost includes the process's one-time costs.
     new_bytes: Option<f64>,
     idle_bytes: Option<f64>,
 }
@@ -201,7 +202,7 @@ fn measure(
     row: SessionsRow,
     time: Duration,
 ) -> io::Result<SessionsSample> {
-    // Dropped last: closing a session waits for its logout.
+    // Dropped last: closing a session waits for its logout, for which the target must be running.
     let _awake = target.polls.then(|| spdk::awake(target.pid)).transpose()?;
     let backend = open(target.url).map_err(io::Error::other)?;
     let ring = Ring::new(RingConfig::of_connections())?;

@@ -36,7 +36,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 const FLOWS: usize = 8;
 /// The baseline for all comparisons.
 const BARE: &str = "bare";
-/// Longer than anything here takes.
+/// Timeout, longer than any step here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Accuracy and speed of the lab's links, compared with a bare veth pair
@@ -117,7 +117,7 @@ impl Pair {
     pub(super) fn new(settings: &Settings, carrier: Carrier, seed: u64) -> Result<Pair, LabError> {
         let mut lab = Lab::new(["a", "b"], Clock::Monotonic)?;
         if settings.rate.is_some() {
-            // Reno fills a line whose queue is long enough, and every kernel has it.
+            // Reno fills a rate-limited line whose queue is long enough, and every kernel supports it.
             lab.use_congestion("reno");
         }
         lab.add_link(&LinkConfig {
@@ -226,7 +226,7 @@ impl Pair {
                     socket.shutdown(Shutdown::Both)
                 }));
             }
-            // Let the windows open first.
+            // Let TCP's windows open first.
             std::thread::sleep(time / 4);
             let (start, before) = (Instant::now(), received.load(Ordering::Relaxed));
             std::thread::sleep(time);
@@ -254,7 +254,7 @@ impl Pair {
 struct Arrived {
     missing: BTreeSet<u64>,
     twice: u64,
-    /// Arrived after one with a higher number (RFC 4737, type-P-reordered).
+    /// Arrived after a packet with a higher number (RFC 4737, type-P-reordered).
     overtaken: u64,
 }
 

@@ -76,7 +76,7 @@ impl LinkBench {
         wrong: &mut Vec<String>,
     ) -> Result<Value, BenchError> {
         output.line(format_args!(
-            "lines with a rate, medians of {} runs of {} s: TCP payload, Mb/s      theory      seen",
+            "rate-limited lines, medians of {} runs of {} s: TCP payload, Mb/s     theory      seen",
             self.runs, self.seconds
         ));
         let mut rows = Vec::new();

@@ -178,7 +178,7 @@ impl Contestant {
                 let depth = row.depth as usize;
                 bare_nbd::measure(export, row.direction, row.size, depth, time)
             }
-            // The sample is of QEMU's second run.
+            // `measure_qemu` itself measures the server's CPU time, for QEMU's second run only.
             Client::Qemu => return self.named(row, self.measure_qemu(row, time)),
             Client::Fio => self.measure_fio(row, time),
         };

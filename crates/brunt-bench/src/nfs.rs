@@ -228,7 +228,7 @@ impl NfsServer {
             .map_err(failed)?;
         let stdout = child.stdout.take().expect("piped");
         let process = ServerProcess::Null(Guarded::of(child));
-        // `brunt sink` prints its address and then a URL; if nothing read its output, it would end.
+        // `brunt sink` prints its address and then a URL; read both, because it ends if its output is closed early.
         let mut lines = BufReader::new(stdout).lines();
         let address = lines.next().transpose().map_err(failed)?;
         let address = address.and_then(|line| line.trim().parse().ok());
@@ -376,7 +376,7 @@ fn report(
         let (server, goal) = match contestant {
             Contestant::Ours(_) => continue,
             Contestant::Libnfs(0) => (0, row.of_libnfs),
-            // On nfs-ganesha, the server is the limit.
+            // On nfs-ganesha, the server is the bottleneck, so there is no goal.
             Contestant::Libnfs(server) => (*server, None),
             Contestant::Bare => (0, row.of_bare),
         };

@@ -3,8 +3,8 @@
 //! by more than the cost of viewers, so the CPU time of the page's own threads is measured as well, from the kernel's
 //! scheduler statistics.
 //!
-//! Unlike most real viewers, these run on this machine: the CPU time that they use affects the rate, but is not
-//! included in the CPU time. A run whose page lost frames is marked.
+//! Unlike most real viewers, these run on this machine: the CPU time that they use affects the rate, but is not part
+//! of the reported CPU time. A run whose page lost frames is marked.
 
 use std::collections::HashMap;
 use std::fs;
@@ -29,9 +29,9 @@ use crate::{BenchError, BenchResult, Console};
 
 /// A viewer that receives nothing for this long fails; the page sends something every ten seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often to check whether a process has ended.
+/// Interval between checks whether a process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How often the CPU times of the page's threads are read. Work after the last reading is not counted.
+/// Interval between readings of the CPU times of the page's threads. Work after the last reading is not counted.
 const READING: Duration = Duration::from_millis(10);
 /// Prefix of the names of the page's threads (brunt-web).
 const PAGE_THREADS: &str = "live ";
@@ -58,7 +58,7 @@ struct PageSample {
     rate: f64,
     /// CPU time of the process per request, in nanoseconds.
     cpu_ns: f64,
-    /// The page's threads' share of that CPU time.
+    /// The page threads' share of the process's CPU time.
     page_share: f64,
     /// Frames that viewers missed.
     lost: u64,

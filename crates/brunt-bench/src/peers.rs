@@ -37,7 +37,7 @@ pub fn free_port() -> io::Result<u16> {
 pub struct Guarded(Child);
 
 impl Guarded {
-    /// Guards this child.
+    /// Guards this child: dropping the value kills it.
     pub fn of(child: Child) -> Guarded {
         Guarded(child)
     }
@@ -139,7 +139,7 @@ impl Tgt {
     /// tgtd doesn't start, or rejects its configuration; the error contains its message.
     pub fn start(medium: Medium, tuning: TgtTuning, size_bytes: u64) -> io::Result<Tgt> {
         let port = free_port()?;
-        // Control sockets are numbered up to 32,767; a free port gives an unused number.
+        // tgtd numbers its control sockets up to 32,767; derived from a free port, the number is unused, too.
         let control = (port % 32_768).to_string();
         let child = command("tgtd")
             .args([

@@ -184,7 +184,7 @@ impl ReplayBench {
         Duration::from_micros(u64::from(self.requests - 1) * u64::from(self.gap_us))
     }
 
-    /// Keeps the same times in a loop that does nothing else.
+    /// Waits for the same times in a loop that does nothing else.
     fn bare(&self) -> KeptTimes {
         let (mut errors, gap) = (Histogram::new(), u64::from(self.gap_us) * 1000);
         let start = Clock::Monotonic.now().after(Duration::from_millis(2));

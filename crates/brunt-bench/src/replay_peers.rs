@@ -88,7 +88,7 @@ struct Turn<'a> {
     output: &'a dyn Console,
 }
 
-/// hfplayer divides by a ten-thousandth of its trace's line count.
+/// hfplayer divides by its trace's line count divided by 10,000, which must not be zero.
 const HFPLAYER_LINES_MIN: u32 = 10_000;
 /// A program is stopped after this many times the trace's duration, plus the maximum time to start.
 const TIMES_MAX: u32 = 20;
@@ -260,16 +260,16 @@ struct Group(Child);
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = rustix::process::Pid::from_raw(self.0.id().cast_signed()) {
-            // Usually, none are left.
+            // Usually, no process of the group is left.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
         let _ = self.0.wait();
     }
 }
 
-/// blkreplay prints a row for each request, with its start and how much later it was sent. blkreplay reads the trace
-/// from a pipe, because its processes would move each other's position in a file. `--dry-run` omits the system call
-/// that would read or write.
+/// blkreplay prints a row for each request, with its start and how much later it was sent. The trace is passed
+/// through a pipe, because blkreplay's processes would share a file's position and disturb each other. `--dry-run`
+/// omits the system call that would read or write.
 fn blkreplay(turn: &Turn) -> Result<KeptTimes, BenchError> {
     let device = turn.device.to_string_lossy();
     // blkreplay measures the trace's time from the end of a grace period, in which it starts its processes.

@@ -39,7 +39,7 @@ pub fn with_printed(error: &BenchError, printed: JoinHandle<String>) -> BenchErr
 /// Waits until `look`, called with a process's PID, finds that the process is ready.
 ///
 /// # Errors
-/// The process ended before, or takes too long.
+/// The process ended before it was ready, or takes too long to get ready.
 pub fn wait_for<T>(
     child: &mut Child,
     what: &str,
@@ -73,13 +73,13 @@ pub fn listens_on(pid: u32) -> Option<SocketAddrV4> {
 /// Waits until a server listens on a path.
 ///
 /// # Errors
-/// The process ended before, or takes too long.
+/// The process ended before it was listening, or takes too long to get ready.
 pub fn wait_for_path(child: &mut Child, what: &str, socket: &Path) -> Result<(), BenchError> {
     wait_for(child, what, |_| is_path_listening(socket).then_some(()))
 }
 
-/// Whether a server listens on a path. The path exists slightly before that. A trial connection would make nbdkit
-/// print an error.
+/// Whether a server listens on a path. The path exists slightly before the server listens on it. A trial connection
+/// would make nbdkit print an error.
 fn is_path_listening(socket: &Path) -> bool {
     // __SO_ACCEPTCON in the fourth column (proc(5)).
     let end = format!(" {}", socket.display());
@@ -88,7 +88,7 @@ fn is_path_listening(socket: &Path) -> bool {
     lines.any(|line| line.ends_with(&end) && line.split(' ').nth(3) == Some("00010000"))
 }
 
-/// Whether a process receives the packets of some interface. Which interface isn't checked: in a private network
+/// Whether a process receives the packets of some interface. The interface itself isn't checked: in a private network
 /// namespace, `/sys` shows other interfaces.
 pub fn is_capturing(pid: u32) -> Option<()> {
     let own = inodes(pid);
@@ -117,7 +117,7 @@ fn listening(line: &str) -> Option<(SocketAddrV4, u64)> {
     const LISTEN: &str = "0A";
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let (address, port) = fields.get(1)?.split_once(':')?;
-    // The address is in network byte order, printed as one number of this machine.
+    // The kernel reads the address, which is in network byte order, as a number of this machine and prints that.
     let address = u32::from_str_radix(address, 16).ok()?.to_ne_bytes();
     let port = u16::from_str_radix(port, 16).ok()?;
     let inode = fields.get(9)?.parse().ok()?;

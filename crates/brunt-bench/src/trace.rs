@@ -52,7 +52,7 @@ struct Contestant {
     name: &'static str,
     /// The command; `None` for our own reader.
     command: Option<Vec<String>>,
-    /// How many times as fast our reader must be, at a minimum.
+    /// Our reader has to be at least this many times as fast.
     goal: f64,
     /// Seconds that the command takes without a trace.
     idle: f64,

@@ -259,8 +259,8 @@ fn head_bytes(format: &Format) -> usize {
         let whole = *head == 0 || !ends_line || example[*head - 1] == b'\n';
         whole && decoded(format, &[example, &example[*head..]].concat()) == (once * 2, 0)
     };
-    // The last position that fits. Our reader skips a header line between rows, so the header could be repeated, but
-    // other programs can't handle that.
+    // Take the last possible position. Our reader skips a header line between rows, so the header could be repeated,
+    // but other programs can't handle that.
     (0..example.len())
         .rev()
         .find(fits)

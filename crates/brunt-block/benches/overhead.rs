@@ -1,6 +1,7 @@
 //! What does one 4 KiB random read through a Brunt device cost, compared with fio's io_uring engine on the same file
 //! in the same run? And what do layers that do nothing cost per request, compared with the same device without them?
-//! Runs both alternately, and prints rate, CPU time, system calls and context switches per request, and their ratios.
+//! Alternates between the two sides of each comparison, and prints rate, CPU time, system calls and context switches
+//! per request, and their ratios.
 //!
 //!     cargo bench -p brunt-block --bench overhead -- [--seconds 2] [--rounds 3] [--only WORD] [FOLDER…]
 //!
@@ -21,7 +22,7 @@ use brunt_core::{Clock, units::parse_size};
 const FILE_BYTES: &str = "1GiB";
 const BLOCK_BYTES: u64 = 4096;
 
-/// The results of one run on one side.
+/// The results of one run of Brunt or fio.
 #[derive(Clone, Debug, Default)]
 struct Figures {
     per_second: f64,
@@ -187,7 +188,7 @@ fn fio_figures(output: &Output, cpu_seconds: f64) -> Option<Figures> {
             .get(index)
             .and_then(|field| field.trim_end_matches('%').parse().ok())
     };
-    // Terse version 3: 5 total KiB, 7 IOPS, 8 runtime in ms, 39 mean latency in us, 89 context
+    // Field numbers in terse version 3: 5 total KiB, 7 IOPS, 8 runtime in ms, 39 mean latency in us, 89 context
     // switches.
     let requests = number(5)? * 1024.0 / BLOCK_BYTES as f64;
     let seconds = number(8)? / 1000.0;
@@ -303,7 +304,7 @@ struct Job {
 }
 
 impl Job {
-    /// The same job on an array of this many members.
+    /// The job on an array whose members are this many copies of its device.
     fn in_array(mut self, members: usize) -> Job {
         self.url = format!(
             "array:raid0,chunk=64k{}",
@@ -352,7 +353,7 @@ fn main() {
     }
 }
 
-/// The cost per request of layers that do nothing: the null device alone, then under such layers.
+/// The cost per request of layers that do nothing, measured on the null device with and without them.
 fn layers() -> Vec<Job> {
     let alone = |name: &str, layers: &str| Job {
         name: name.to_string(),
@@ -366,7 +367,7 @@ fn layers() -> Vec<Job> {
         alone("null device", ""),
         alone("null device, idle fault layer", "?fault=off"),
         alone(
-            "null device, fault of other requests",
+            "null device, fault on other operations",
             "?fault=busy,op=write",
         ),
         alone("null device, fault that never hits", "?fault=busy,p=0"),
@@ -399,7 +400,8 @@ fn of_file(folder: &Path, file: &Path) -> Vec<Job> {
 }
 
 impl Job {
-    /// Prints the job's results next to those of its reference: layers alternate with the bare device, files with fio.
+    /// Prints the job's results next to those of its reference, the bare device for layers and fio for files; the two
+    /// alternate.
     fn measure(&self, rounds: u32, time: Duration) {
         let backend = open_url(&self.url).expect("the file opens");
         println!("{} {}", self.name, backend.info().notes.join("; "));
@@ -441,7 +443,7 @@ impl Job {
 fn fill(file: &Path) {
     let begin = Instant::now();
     let size = parse_size(FILE_BYTES).expect("a size");
-    let mut out = std::fs::File::create(file).expect("the folder takes a file");
+    let mut out = std::fs::File::create(file).expect("a file can be created in the folder");
     let mut chunk = vec![0; 1 << 20];
     Random::new(7).fill(&mut chunk);
     for _ in 0..size / chunk.len() as u64 {

@@ -1,4 +1,5 @@
-//! Opens a connection to a networked device in several attempts. Blocks, with a limit on the total time.
+//! Opens a connection to a networked device in several attempts. Blocks the calling thread, with a limit on the total
+//! time.
 //!
 //! The one rule: a lost packet costs another attempt, which is counted, and doesn't fail the run. After a lost SYN, a
 //! connection starts with a retransmission timeout of seconds (RFC 6298, 5.7), so waiting for it to recover from the
@@ -6,11 +7,11 @@
 
 use std::time::{Duration, Instant};
 
-/// Time limit of the first attempt; it doubles with each further attempt.
+/// Time limit of the first attempt; each further attempt gets twice as long.
 const FIRST_ATTEMPT: Duration = Duration::from_secs(3);
 /// Pause before the next attempt if the last one failed immediately.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Maximum attempts: with the times above, more would exceed any sensible time limit.
+/// Maximum attempts: with the times above, more would take longer than any sensible time limit.
 const ATTEMPTS_MAX: u32 = 8;
 
 /// The result of a successful series of attempts.
@@ -18,7 +19,7 @@ const ATTEMPTS_MAX: u32 = 8;
 pub struct Attempted<T, E> {
     /// The opened connection.
     pub value: T,
-    /// Number of failed attempts before it.
+    /// Number of failed attempts before the successful one.
     pub retries: u32,
     /// Why the last failed attempt failed.
     pub trouble: Option<E>,

@@ -14,7 +14,7 @@ use crate::ring::{Port, Ring, Waker};
 pub struct Bell {
     port: Port,
     waker: Waker,
-    /// The kernel writes the number of rings here; boxed so that its address is stable.
+    /// The kernel writes here how many times the bell has rung; boxed so that its address is stable.
     count: Box<Cell<u64>>,
 }
 
@@ -38,7 +38,7 @@ impl Bell {
         self.waker.clone()
     }
 
-    /// Whether the bell has rung since the last call. Rings in quick succession count once.
+    /// Whether the bell has rung since the last call. Several rings in quick succession count once.
     pub fn take(&mut self) -> bool {
         let rang = self.port.pop().is_some();
         if rang {
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::RingConfig;
 
-    /// Each ring from another thread ends one wait, and the ring can sleep again afterwards.
+    /// Each wake-up from another thread ends one wait, after which the ring can sleep again.
     #[test]
     fn each_call_ends_a_wait() {
         let ring = Ring::new(RingConfig::default()).unwrap();
@@ -89,7 +89,10 @@ mod tests {
             thread.join().unwrap();
             assert!(!bell.take() && !other.take(), "only who was called");
         }
-        assert!(!ring.take_woken(), "the thread as a whole was not called");
+        assert!(
+            !ring.take_woken(),
+            "the waker of the whole thread was not used"
+        );
         let late = bell.waker();
         drop(bell);
         late.wake();

@@ -1,6 +1,6 @@
-//! Memory for data in flight: page-aligned, reused, and registered with the ring where useful. A [`Buf`] has one owner
-//! at a time: the caller, then the device (or the kernel) from `submit` to the completion, then the caller again. This
-//! module owns the unsafe memory behind it.
+//! Memory for data in flight: page-aligned, reused, and registered with the ring where useful. A [`Buf`] has one
+//! owner at a time: the caller, then the device (or the kernel) from `submit` to the completion, then the caller
+//! again. All unsafe code for this memory is in this module.
 //!
 //! A pool hands out power-of-two size classes. The first [`BufPool::arena_bytes`] come from a single mapping that a
 //! [`crate::Ring`] registers with the kernel, which avoids pinning pages for each request. Beyond that, buffers come
@@ -33,7 +33,8 @@ const REGION_BYTES_MIN: usize = 32 << 10;
 /// returns it at once. The C library's allocator would clear them on allocation, because of their alignment.
 const MAPPED_BYTES_MIN: usize = 128 << 10;
 
-/// An owned, page-aligned, always initialised buffer. Dropping it returns it to its pool. It stays on one thread.
+/// An owned, page-aligned, always initialised buffer. Dropping the buffer returns it to its pool. A buffer stays on
+/// one thread.
 pub struct Buf {
     memory: Memory,
     len: usize,
@@ -45,7 +46,7 @@ pub struct Buf {
 struct Memory {
     ptr: NonNull<u8>,
     capacity: usize,
-    /// The arena region that contains it: the index of a registered buffer of the pool's ring.
+    /// The arena region that contains the memory: the index of a registered buffer of the pool's ring.
     region: Option<u16>,
 }
 
@@ -174,7 +175,7 @@ struct Region {
     /// Offset in the arena, in bytes.
     start: usize,
     len: usize,
-    /// Bytes carved so far.
+    /// Bytes of the region that have been divided into buffers so far.
     carved: Cell<usize>,
     /// Number of buffers in use.
     buffers: Cell<u32>,
@@ -296,7 +297,7 @@ impl BufPool {
             // Nothing in the kernel refers to a region without buffers in use.
             let is_free = region.buffers.get() == 0 && region.carved.get() > 0;
             if is_free && unregister(index as u16) {
-                // Afterwards it can be divided in other sizes.
+                // Afterwards, the region can be divided into buffers of other sizes.
                 let others = |memory: &Memory| memory.region != Some(index as u16);
                 let mut free = inner.free.borrow_mut();
                 free.iter_mut().for_each(|class| class.retain(others));
@@ -466,8 +467,8 @@ fn return_pages(memory: Memory) {
 }
 
 fn free_heap_memory(memory: Memory) {
-    // Memory came from `heap_memory` with the same capacity (arena pieces never get here, and the arena itself does
-    // once), and has no owner any more.
+    // `memory` came from `heap_memory` with the same capacity and has no owner any more. Pieces of the arena never
+    // get here; the arena itself does so once.
     if memory.capacity >= MAPPED_BYTES_MIN {
         // SAFETY: a mapping of this length, see above.
         unsafe { libc::munmap(memory.ptr.as_ptr().cast(), memory.capacity) };

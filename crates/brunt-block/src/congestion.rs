@@ -1,6 +1,6 @@
 //! TCP congestion control by name: which algorithms the kernel has, and which one a socket uses. The algorithm
-//! determines the cost of loss and delay, so results can't be compared without it: at 1 % packet loss, bbr and cubic
-//! differ tenfold.
+//! determines the cost of loss and delay, so results can't be compared without knowing it: at 1 % packet loss,
+//! throughput with bbr and cubic differs tenfold.
 //!
 //! Called by [`crate::socket::SocketOptions`] and by the experiment file check. The rule: to find out whether an
 //! algorithm can be used, ask the kernel to set it, which loads its module if that is allowed; the list in /proc names
@@ -40,7 +40,7 @@ pub enum CongestionError {
         /// The algorithms that are loaded.
         available: String,
     },
-    /// The kernel allows it only for root.
+    /// The kernel allows the algorithm only for root.
     #[error("congestion control algorithm '{name}' needs root here; without root: {allowed}")]
     Forbidden {
         /// The requested algorithm.
@@ -129,7 +129,7 @@ impl Congestion {
     /// The algorithm that a socket uses.
     ///
     /// # Errors
-    /// It is not a TCP socket.
+    /// The socket is not a TCP socket.
     pub fn of(socket: impl AsFd) -> io::Result<Congestion> {
         let name = sockopt::tcp_congestion(socket)?;
         name.parse().map_err(io::Error::other)

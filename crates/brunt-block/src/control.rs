@@ -40,7 +40,7 @@ pub trait Controllable: Any + fmt::Debug + Send + Sync {
     /// The kind of part, as used in tables: `fault`, `retry`, `array`.
     fn kind(&self) -> &'static str;
 
-    /// The commands it accepts.
+    /// The commands that the part accepts.
     fn commands(&self) -> &'static [CommandEntry];
 
     /// Executes one of [`Controllable::commands`], with exactly that command's arguments. Callers should use
@@ -50,7 +50,7 @@ pub trait Controllable: Any + fmt::Debug + Send + Sync {
     /// An argument is invalid, or the part cannot execute the command now.
     fn command(&self, name: &str, arguments: &Arguments) -> Result<Fields, CommandError>;
 
-    /// Its current state.
+    /// The part's current state.
     fn status(&self) -> Fields;
 
     /// The metrics that probes record. The probes' table (`DEVICE` in `brunt-probe`) explains each name.
@@ -74,7 +74,8 @@ impl dyn Controllable {
     /// Checks a command's arguments and executes it.
     ///
     /// # Errors
-    /// The command doesn't exist, an argument is missing, unknown or invalid, or the part cannot execute it now.
+    /// The command doesn't exist, an argument is missing, unknown or invalid, or the part cannot execute the command
+    /// now.
     pub fn carry_out(&self, name: &str, arguments: &Arguments) -> Result<Fields, CommandError> {
         let entry = self.commands().iter().find(|entry| entry.name == name);
         let entry = entry.ok_or_else(|| CommandError::Unknown {
@@ -117,7 +118,7 @@ pub struct CommandEntry {
     pub name: &'static str,
     /// One-line help.
     pub help: &'static str,
-    /// Its arguments, all required, each with one line of help.
+    /// The command's arguments, all required, each with one line of help.
     pub arguments: &'static [(&'static str, &'static str)],
 }
 
@@ -164,7 +165,7 @@ impl Arguments {
     /// The value of a whole-number argument.
     ///
     /// # Errors
-    /// It is missing, or not a whole number.
+    /// The argument is missing, or not a whole number.
     pub fn count(&self, key: &str) -> Result<u64, CommandError> {
         match self.get(key) {
             Some(Value::Count(count)) => Ok(*count),
@@ -175,7 +176,7 @@ impl Arguments {
     /// The value of a boolean argument.
     ///
     /// # Errors
-    /// It is missing, or not a boolean.
+    /// The argument is missing, or not a boolean.
     pub fn flag(&self, key: &str) -> Result<bool, CommandError> {
         match self.get(key) {
             Some(Value::Flag(flag)) => Ok(*flag),
@@ -186,7 +187,7 @@ impl Arguments {
     /// The value of a text argument.
     ///
     /// # Errors
-    /// It is missing, or not text.
+    /// The argument is missing, or not text.
     pub fn text(&self, key: &str) -> Result<&str, CommandError> {
         match self.get(key) {
             Some(Value::Text(text)) => Ok(text),

@@ -61,7 +61,7 @@ pub struct Completion {
 /// A device's properties at the time its backend was opened; [`Backend::medium_state`] reports later changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Its name for messages: `memory:1GiB`, a path, an iSCSI URL without its secret.
+    /// The device's name for messages: `memory:1GiB`, a path, an iSCSI URL without its secret.
     pub name: String,
     /// Logical block size in bytes, usually 512 or 4096.
     pub block_bytes: u32,
@@ -73,11 +73,11 @@ pub struct DeviceInfo {
     pub buffer_align: usize,
     /// Maximum length of a request in bytes.
     pub transfer_bytes_max: u32,
-    /// Writes are rejected.
+    /// Whether writes are rejected.
     pub read_only: bool,
-    /// A completed write may be lost in a power failure until a `Flush` (a write-back cache).
+    /// Whether a completed write may be lost in a power failure until a `Flush` (a write-back cache).
     pub volatile_cache: bool,
-    /// `Unmap` frees space.
+    /// Whether `Unmap` frees space.
     pub unmap: bool,
     /// Informational properties that the device reported or that were negotiated on opening, such as its serial number.
     pub facts: Vec<String>,
@@ -98,11 +98,11 @@ impl DeviceInfo {
 pub struct MediumState {
     /// Size in bytes; a multiple of the block size. From now on, requests are accepted up to this size.
     pub size_bytes: u64,
-    /// The file has been unlinked and can't be opened again. Data written now is lost when this process ends.
+    /// Whether the file has been unlinked and can't be opened again. Data written now is lost when this process ends.
     pub deleted: bool,
 }
 
-/// Where a backend's data is stored. Two backends with overlapping locations overwrite each other.
+/// Where a backend's data is stored. Two backends with overlapping locations overwrite each other's data.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StorageId {
     /// A file: its file system's device number and its inode.
@@ -165,7 +165,7 @@ impl StorageId {
 /// Storage to measure or to serve, shared by all threads of a process. Opening it takes time; each thread then opens
 /// its own [`Device`] on its own ring.
 pub trait Backend: Send + Sync {
-    /// The properties of its devices.
+    /// The properties of the backend's devices.
     fn info(&self) -> &DeviceInfo;
 
     /// Opens a device on this thread's ring that accepts up to `depth` requests at once.
@@ -273,7 +273,7 @@ pub trait Device {
     }
 }
 
-/// Errors that a device did or didn't recover from. Printed next to the results.
+/// A device's errors, whether or not it recovered from them. Printed next to the results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// Requests resent for any reason.

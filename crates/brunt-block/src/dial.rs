@@ -21,7 +21,7 @@ use rustix::net::{
 /// Retry interval while a listener's queue is full.
 const TRY_EVERY: Duration = Duration::from_millis(2);
 
-/// Local ports for [`tcp_from_reserved_port`]: the range that rpcbind's and the kernel's clients use, too.
+/// Local ports for [`tcp_from_reserved_port`]: the range that rpcbind and the kernel's clients use.
 const RESERVED_PORTS: Range<u16> = 512..1024;
 
 /// Why the connection failed.
@@ -83,7 +83,7 @@ pub fn tcp(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, DialEr
     tcp_to(&addresses, deadline).map_err(DialError::Connect)
 }
 
-/// Connects to one of these addresses. The remaining time is divided among those not tried yet.
+/// Connects to one of these addresses. The remaining time is divided among the addresses not tried yet.
 ///
 /// # Errors
 /// No address accepts the connection in time; returns the error of the last one.
@@ -211,7 +211,7 @@ mod tests {
                 .port(),
             port
         );
-        // Some of the host's addresses may belong to another address family.
+        // Works although some of the host's addresses may belong to another address family.
         tcp("localhost", port, late()).unwrap();
         drop(listener);
         assert!(matches!(

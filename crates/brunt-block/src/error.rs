@@ -17,7 +17,7 @@ pub enum DeviceError {
     /// The device returned an error: a remote device's own, or an injected fault.
     #[error("{}", Words { kind: *.kind, detail: *.detail })]
     Refused {
-        /// The kind, which decides what to do about it.
+        /// The kind of error, which decides how to handle it.
         kind: RefusalKind,
         /// Details, if any.
         detail: RefusalDetail,
@@ -48,7 +48,7 @@ impl DeviceError {
         }
     }
 
-    /// The same error without details that differ between blocks, so that errors can be counted by cause.
+    /// The error without details that differ between blocks, so that errors can be counted by cause.
     #[must_use]
     pub fn cause(self) -> DeviceError {
         let DeviceError::Refused { kind, detail } = self else {
@@ -148,7 +148,7 @@ pub enum RefusalKind {
     Recovered,
     /// The medium cannot be accessed now: for example, the device is spinning up or formatting.
     NotReady,
-    /// The device's state has changed. It reports this once; the request can be resent.
+    /// The device's state has changed. The device reports this once; the request can be resent.
     Attention,
     /// These blocks cannot be read or written.
     MediumError,
@@ -210,9 +210,9 @@ pub enum RefusalDetail {
     Code([u8; 3]),
     /// A protocol's original error, as received.
     Words {
-        /// The protocol that can interpret it.
+        /// The protocol that can interpret the error.
         language: &'static Language,
-        /// In the protocol's own format.
+        /// The error in that protocol's format.
         bytes: [u8; WORDS_BYTES],
     },
 }
@@ -224,7 +224,7 @@ pub struct Language {
     pub name: &'static str,
     /// Formats the error for users.
     pub write: fn(&[u8; WORDS_BYTES], &mut fmt::Formatter<'_>) -> fmt::Result,
-    /// The same error without details that differ between blocks.
+    /// The error without details that differ between blocks.
     pub cause: fn(&[u8; WORDS_BYTES]) -> [u8; WORDS_BYTES],
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use brunt_core::Nanos;
 
-/// A connection without requests for this long is idle. Clients that pause between requests for less keep their memory.
+/// A connection without requests for this long is idle. Clients that pause for a shorter time keep their memory.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// When a connection becomes idle.

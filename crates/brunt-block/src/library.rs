@@ -37,7 +37,7 @@ pub enum LibraryLoadError {
         file: &'static str,
         /// The missing function.
         function: &'static str,
-        /// The oldest version that has it.
+        /// The oldest version that has the function.
         needs: &'static str,
     },
 }
@@ -45,7 +45,7 @@ pub enum LibraryLoadError {
 /// A library and the package that contains it.
 #[derive(Clone, Copy, Debug)]
 pub struct LibraryFile {
-    /// Its file name, including the ABI version.
+    /// The library's file name, including the ABI version.
     pub file: &'static str,
     /// The Debian package name.
     pub package: &'static str,
@@ -117,7 +117,7 @@ impl Loaded {
 /// Returns the value in `place`, loading it first if necessary.
 ///
 /// # Errors
-/// The error of `load`; the next call tries again.
+/// `load` fails; the next call tries again.
 pub fn once<T, E>(
     place: &'static OnceLock<T>,
     load: impl FnOnce() -> Result<T, E>,

@@ -40,11 +40,11 @@ pub struct BackendEntry {
 /// What is known about a device before it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DevicePreview {
-    /// Its size in bytes.
+    /// The device's size in bytes.
     pub size_bytes: u64,
     /// The smallest logical block size, in bytes, that the device may have.
     pub block_bytes: u32,
-    /// Writes will be rejected.
+    /// Whether writes will be rejected.
     pub read_only: bool,
 }
 
@@ -65,7 +65,7 @@ pub struct LayerEntry {
     /// Like `wrap`, on a stand-in for a backend that isn't opened: finds mistakes without opening anything. `None` if
     /// `wrap` itself opens nothing.
     pub preview: Option<Wrap>,
-    /// The file that the layer opens for this value, if any. It needs a [`Permit`], like a `file:` device.
+    /// The file that the layer opens for this value, if any. The file needs a [`Permit`], like a `file:` device.
     pub file: Option<fn(&str) -> &str>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Tables {
     pub permit: Option<Arc<dyn Permit>>,
 }
 
-/// Keys of URLs that create what they open.
+/// Keys of URL options that create the file that the URL names.
 const MAKING: &[&str] = &["create", "temporary"];
 
 /// The `key=value` pairs of a URL. Each consumer takes its keys; a remaining key is an error.
@@ -98,7 +98,7 @@ pub struct UrlOptions {
     /// The tables for opening nested devices.
     tables: Tables,
     read_only: bool,
-    /// `read_only=yes` was added automatically, not by the user.
+    /// Whether `read_only=yes` was added automatically, not by the user.
     is_spared: bool,
     /// Number of devices that enclose this one.
     nesting: u32,
@@ -139,7 +139,7 @@ impl UrlOptions {
     /// Opens a device nested in this one, given its URL.
     ///
     /// # Errors
-    /// See [`OpenError`]; also fails if more than [`NESTING_MAX`] devices are nested.
+    /// The device cannot be opened, or more than [`NESTING_MAX`] devices are nested.
     pub fn open(&self, url: &str) -> Opened {
         if self.nesting + 1 >= NESTING_MAX {
             return Err(OpenError::Refused(format!(
@@ -236,7 +236,7 @@ impl UrlOptions {
     /// Takes the option `block`: a logical block size of 512 or 4096 bytes.
     ///
     /// # Errors
-    /// The value is any other size.
+    /// The value is neither 512 nor 4096.
     pub fn block(&mut self) -> Result<Option<u32>, OpenError> {
         self.take("block")
             .map(|value| match parse_size(&value) {

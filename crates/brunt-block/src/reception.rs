@@ -55,7 +55,7 @@ impl ListeningSocket {
     /// The port's address; `None` for a path.
     ///
     /// # Errors
-    /// Any error from the kernel.
+    /// A system call fails.
     pub fn address(&self) -> io::Result<Option<SocketAddr>> {
         match self {
             ListeningSocket::Tcp(listener) => listener.local_addr().map(Some),
@@ -132,7 +132,7 @@ pub struct ReceptionCounts {
     pub broken: u64,
 }
 
-/// A listening socket and the threads that serve it. Dropping it closes it.
+/// A listening socket and the threads that serve it. Dropping the server closes the socket and all connections.
 pub struct Reception {
     state: Arc<State>,
     acceptor: Option<JoinHandle<()>>,
@@ -191,7 +191,7 @@ impl Reception {
     /// Errors returned by `serve` are counted and passed to the listener.
     ///
     /// # Errors
-    /// Any error from the kernel.
+    /// A system call fails.
     pub fn open<E: fmt::Display>(
         name: &'static str,
         listening: ListeningSocket,

@@ -43,14 +43,14 @@ pub trait Reconnecting {
     /// The link's destination, for messages.
     fn name(&self) -> String;
 
-    /// Whether the new connection leads to a different device than before, and how that differs. If so, the link gives
+    /// If the new connection leads to a different device than before: how that device differs. If so, the link gives
     /// up, because any further attempt would lead there too.
     fn changed(&self, connection: &Self::Connection) -> Option<String>;
 
     /// Resumes work on the new connection.
     ///
     /// # Errors
-    /// Any error from the kernel; another attempt may succeed.
+    /// A system call fails; another attempt may succeed.
     fn bring_up(&mut self, connection: Self::Connection, now: Nanos) -> io::Result<()>;
 
     /// Fails all requests: the link will not come back.

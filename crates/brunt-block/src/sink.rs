@@ -81,7 +81,7 @@ pub struct SinkCounts {
 
 /// The protocol on one connection.
 pub trait SinkSession {
-    /// Why it ends the connection.
+    /// Why the protocol ends the connection.
     type Error: Display;
 
     /// Whether the peer has sent a valid message.
@@ -99,7 +99,7 @@ pub fn is_full(stream: &Stream) -> bool {
     stream.queued_bytes() > ANSWERS_BYTES_MAX
 }
 
-/// A listening sink. Dropping it closes it.
+/// A listening sink. Dropping the sink closes it.
 pub struct SinkServer {
     state: Arc<State>,
     address: SocketAddr,
@@ -154,7 +154,7 @@ impl SinkServer {
         })
     }
 
-    /// The address it listens on.
+    /// The address that the sink listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

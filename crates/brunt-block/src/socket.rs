@@ -2,8 +2,7 @@
 //! direction, TCP_NODELAY and the congestion control. Aiken and Grunwald, 2003, vary the buffer sizes (Figures 4 and
 //! 5 versus 6 and 7).
 //!
-//! The rule: the requested settings take effect, or the difference is reported: if the kernel grants less, a note is
-//! printed with the results.
+//! The rule: a requested setting takes effect, or a note with the difference is printed with the results.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -48,7 +47,7 @@ impl Socket {
     /// Sets TCP_NODELAY. Does nothing on a Unix socket, which never delays.
     ///
     /// # Errors
-    /// Any error from the kernel.
+    /// A system call fails.
     pub fn set_nodelay(&self, no_delay: bool) -> io::Result<()> {
         self.as_tcp()
             .map_or(Ok(()), |socket| socket.set_nodelay(no_delay))
@@ -57,7 +56,7 @@ impl Socket {
     /// Sets non-blocking mode.
     ///
     /// # Errors
-    /// Any error from the kernel.
+    /// A system call fails.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Socket::Tcp(socket) => socket.set_nonblocking(nonblocking),
@@ -68,7 +67,7 @@ impl Socket {
     /// Sets the timeouts of blocking reads and writes; `None` means no timeout.
     ///
     /// # Errors
-    /// Any error from the kernel.
+    /// A system call fails.
     pub fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
         match self {
             Socket::Tcp(socket) => socket
@@ -83,7 +82,7 @@ impl Socket {
     /// Shuts down one or both directions.
     ///
     /// # Errors
-    /// Any error from the kernel.
+    /// A system call fails.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
             Socket::Tcp(socket) => socket.shutdown(how),
@@ -202,7 +201,7 @@ impl SocketOptions {
     /// Applies the options to a TCP socket.
     ///
     /// # Errors
-    /// Any error from the kernel.
+    /// A system call fails.
     pub fn apply(&self, socket: &impl AsFd) -> io::Result<()> {
         if let Some(bytes) = self.send_buffer_bytes {
             sockopt::set_socket_send_buffer_size(socket, bytes)?;

@@ -1,8 +1,8 @@
 //! Memory that reads as zeros and takes space only where it was written: the storage of a `memory` device. A target's
 //! sockets send from it and receive into it without a copy.
 //!
-//! This file owns the unsafe mapping. The rule: no reference to the bytes is ever created, because threads share them
-//! like a disk.
+//! All unsafe code for the mapping is in this file. The rule: no reference to the bytes is ever created, because
+//! threads share them like a disk.
 
 use std::io;
 use std::ptr::NonNull;
@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The granularity of the allocation map: the smallest logical block size.
 const GRAIN_BYTES: u64 = 512;
 const PAGE_BYTES: u64 = 4096;
-/// Longest run to follow. It corresponds to 8 MiB of map, which takes a few milliseconds to scan: a query about a
-/// huge LUN must not stall its connection.
+/// A query follows a run of blocks in the same state for at most this many bytes. This corresponds to 8 MiB of map,
+/// which takes a few milliseconds to scan: a query about a huge LUN must not stall its connection.
 const RUN_BYTES_MAX: u64 = 32 << 30;
 
 /// Whether blocks are allocated (SBC-3, 5.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
-    /// They hold data.
+    /// The blocks hold data.
     Mapped,
-    /// They read as zeros and take no space.
+    /// The blocks read as zeros and take no space.
     Deallocated,
 }
 
@@ -83,7 +83,7 @@ impl SparseMemory {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// The size up to which it can grow.
+    /// The size up to which the memory can grow.
     pub fn room(&self) -> u64 {
         self.room
     }
@@ -213,7 +213,7 @@ impl SparseMemory {
     /// If the range is out of bounds.
     pub(crate) fn ptr(&self, offset: u64, len: u64) -> *mut u8 {
         assert!(
-            // Not the length, which may shrink while a request is outstanding.
+            // Checked against the room, because the length may shrink while a request is outstanding.
             offset.checked_add(len).is_some_and(|end| end <= self.room),
             "{len} bytes at {offset} exceed the size of {} bytes",
             self.room

@@ -1,6 +1,5 @@
-//! Reassembles fragmented IP packets. Called by the pipeline. The one rule: it is bounded and strict. A packet with
-//! overlapping or contradictory fragments is dropped (RFC 5722), and so is the oldest packet when there is no room
-//! for another.
+//! Reassembles fragmented IP packets. Called by the pipeline. The one rule: a packet with overlapping or
+//! contradictory fragments is dropped (RFC 5722), and so is the oldest packet when there is no room for another.
 
 use brunt_wire::net::{Fragment, FragmentKey, Payload};
 
@@ -10,7 +9,7 @@ const PACKETS_MAX: usize = 256;
 const PACKET_BYTES_MAX: u32 = 65_535;
 /// Maximum fragments per packet: enough for 65,535 bytes in the smallest fragments used in practice.
 const FRAGMENTS_MAX: usize = 128;
-/// How long fragments are kept (upper bound in RFC 791).
+/// Maximum time that fragments are kept (upper bound in RFC 791).
 const WAIT_NS_MAX: u64 = 15_000_000_000;
 
 #[derive(Debug)]

@@ -1,6 +1,6 @@
-//! The table of connections. The pipeline looks up each packet's connection here. The one rule: its capacity is
-//! fixed. A new connection replaces one of a few candidates: one that carried no data or, failing that, the one idle
-//! longest.
+//! The table of connections. The pipeline looks up each packet's connection here. The one rule: the table's capacity
+//! is fixed. A new connection replaces one of a few candidates: one that carried no data or, failing that, the one
+//! idle longest.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -123,14 +123,14 @@ impl Hint {
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// Its two ends.
+    /// The connection's two endpoints.
     pub key: FlowKey,
     /// The connection's two directions, first from the lower endpoint, then to it. The connection number in them is
     /// not reused within a pipeline (until 2^31 connections have been seen).
     pub flows: [Flow; 2],
-    /// When its last packet was seen.
+    /// When the connection's last packet was seen.
     pub last_ns: u64,
-    /// Whether it carried anything but handshakes.
+    /// Whether the connection carried anything but handshakes.
     pub carried_data: bool,
     /// Reassembly of each direction, first from the lower endpoint, then to it.
     pub streams: [Reassembly; 2],
@@ -161,7 +161,7 @@ pub enum FlowLookup {
 }
 
 impl FlowTable {
-    /// At most `max` connections.
+    /// A table of at most `max` connections.
     pub fn new(max: usize) -> FlowTable {
         FlowTable {
             table: HashTable::new(),
@@ -341,7 +341,7 @@ mod tests {
     fn cached_lookups_agree_with_the_table() {
         let mut flows = FlowTable::new(64);
         for round in 0..20_000u64 {
-            // There is room for 64 of the 100 connections.
+            // The table has room for 64 connections, and there are 100.
             let client = Endpoint {
                 address: IpAddress::v4([10, 0, 0, 2]),
                 port: (round * 37 % 100) as u16,

@@ -61,7 +61,7 @@ pub struct Message {
     pub last_ns: Option<u64>,
     /// Whether every byte was captured.
     pub whole: bool,
-    /// Its position in the packets.
+    /// The message's position in the packets.
     pub place: MessagePlace,
 }
 
@@ -81,7 +81,7 @@ pub struct Packet {
     pub time_ns: u64,
     /// Index of the capture interface.
     pub interface: u32,
-    /// Its length on the wire, in bytes.
+    /// Length on the wire, in bytes.
     pub wire_len: u32,
     /// Bytes cut off by the snap length.
     pub missing: u32,
@@ -92,20 +92,20 @@ pub struct Packet {
     /// For IP: source, destination, and protocol number of the transport; in a tunnel, those of the innermost packet.
     /// Ports are zero if the transport has none, or if they are in another fragment.
     pub ends: Option<(Endpoint, Endpoint, u8)>,
-    /// Whether it is an IP fragment.
+    /// Whether the packet is an IP fragment.
     pub is_fragment: bool,
     /// For TCP: sequence number and control bits.
     pub tcp: Option<(u32, u8)>,
     /// Bytes of TCP or UDP payload, as sent.
     pub payload_len: Option<u32>,
-    /// Whether its payload belongs to a message whose header was found.
+    /// Whether the payload belongs to a message whose header was found.
     pub in_message: bool,
     /// The payload's type, if it is not understood.
     pub not_understood: Option<NextHeader>,
 }
 
-/// Whether a name leads to a further file; `.` and `..` don't, since in every directory they name the directory and
-/// its parent.
+/// Whether a name leads to another file; `.` and `..` don't, since in every directory they name the directory and its
+/// parent.
 #[inline]
 pub(crate) fn leads_on(name: &[u8]) -> bool {
     name != b"." && name != b".."

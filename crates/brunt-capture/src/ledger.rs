@@ -20,7 +20,7 @@ macro_rules! counters {
             $(#[doc = $later_doc] pub $later: u64,)*
             /// Protocol-specific counters.
             pub own: [u64; OWN_MAX],
-            /// Calls that are counted again because they were already open at the start ([`Ledger::since`]).
+            /// Calls that were already open at the start ([`Ledger::since`]) and count again.
             pub calls_carried: u64,
         }
 
@@ -80,7 +80,7 @@ counters! {
     tunnels_pppoe,
     /// Fragments of IP packets.
     fragments,
-    /// Fragmented packets discarded because a fragment was missing or overlapped another, or for lack of memory.
+    /// Fragmented packets discarded because a fragment was missing or overlapped another, or due to lack of memory.
     fragmented_packets_lost,
 
     /// Connections opened.
@@ -97,7 +97,7 @@ counters! {
     hole_bytes,
     /// Gaps skipped because there was no memory for the data after them.
     gaps_no_room,
-    /// Bytes in gaps skipped for lack of memory; these bytes may merely have been late.
+    /// Bytes in gaps skipped due to lack of memory; these bytes may merely have been late.
     gap_bytes_no_room,
     /// Jumps in a stream that are too wide for a hole and are treated as a new start.
     stream_jumps,
@@ -143,7 +143,7 @@ counters! {
     data_bytes_missing,
     /// Blocks with checksums.
     blocks_summed,
-    /// Rows of the trace dropped for lack of disk space or memory.
+    /// Rows of the trace dropped due to lack of disk space or memory.
     trace_rows_lost,
     /// Parts of the trace deleted to keep it within its maximum size.
     trace_parts_deleted,
@@ -151,7 +151,7 @@ counters! {
     trace_rows_deleted,
     /// Bytes on disk of the deleted parts of the trace.
     trace_bytes_deleted,
-    /// Packets missing from the packet file for lack of disk space or memory.
+    /// Packets missing from the packet file due to lack of disk space or memory.
     pcap_packets_lost,
 
     later:

@@ -98,7 +98,7 @@ pub struct Operation<'a> {
     pub request: Message,
     /// The reply; `None` if none was captured.
     pub reply: Option<Message>,
-    /// Operations outstanding when this one was requested, itself included.
+    /// Operations outstanding when this one was requested, including this one.
     pub outstanding: u32,
     /// Bytes of the operation's file data that were not captured.
     pub data_missing: u32,
@@ -123,8 +123,8 @@ impl Operation<'_> {
         TransferOutcome::of(self.summary.status, self.reply.is_some())
     }
 
-    /// Passes on the names that this operation reveals: the file, its directory, and its name there. Roots have no
-    /// directory, and a path as their name.
+    /// Passes on the names that this operation reveals: the file, its directory, and its name there. A root has no
+    /// directory, and its name is a path.
     #[inline]
     pub(crate) fn each_name(&self, tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) {
         self.detail.each_name(self, tell);

@@ -146,7 +146,8 @@ impl<S: Sink + Send + 'static> Parsers<S> {
                     pipeline: Some(pipeline),
                     results: sender.clone(),
                 };
-                // An inbox rejects messages once it is half full, but what limits the parcels in flight is the pool.
+                // An inbox rejects messages once it is half full. It has room for four times the parcels, so that
+                // only the pool limits the parcels in flight.
                 let options = ActorOptions::named(format!("parser {index}")).on_scheduler(index);
                 system.spawn(parser, options.capacity(4 * parcels as u32))
             })
@@ -219,7 +220,7 @@ impl<S: Sink + Send + 'static> Parsers<S> {
         }
     }
 
-    /// Queue lengths and rates.
+    /// The queue lengths and rates of the parsers.
     pub fn snapshot(&self) -> Snapshot {
         self.system.snapshot()
     }

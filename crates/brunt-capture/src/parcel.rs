@@ -45,7 +45,7 @@ struct Parts {
     regions: Vec<PacketMemory>,
     /// One list per parser, in capture order.
     lists: Vec<Vec<PacketRef>>,
-    /// For each list, the counts of packets that are out of order in the whole capture.
+    /// For each list, how many of its packets are out of order in the whole capture.
     out_of_order: Vec<OutOfOrder>,
 }
 
@@ -98,7 +98,7 @@ impl Parcel {
         self.parts.lists.iter().map(Vec::len).sum()
     }
 
-    /// The counts of parser `index`'s packets that are out of order in the whole capture.
+    /// How many of parser `index`'s packets are out of order in the whole capture.
     pub fn out_of_order(&self, index: usize) -> OutOfOrder {
         self.parts.out_of_order[index]
     }

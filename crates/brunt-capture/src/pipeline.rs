@@ -163,8 +163,8 @@ impl<S: Sink> Pipeline<S> {
             .on_batch_end(self.now_ns, &stages.ledger);
     }
 
-    /// Like [`Pipeline::on_packets`], for one of several pipelines; `out_of_order` counts those of these packets that
-    /// are out of order in the whole capture.
+    /// Like [`Pipeline::on_packets`], for one of several pipelines; `out_of_order` says how many of these packets are
+    /// out of order in the whole capture.
     pub fn on_some_packets<'p>(
         &mut self,
         out_of_order: OutOfOrder,
@@ -220,8 +220,8 @@ impl<S: Sink> Pipeline<S> {
             protocols
                 .clock
                 .on_packet(packet.time_ns, packet.interface, next_record, ledger);
-        // If the clock was set back by some time, keeping the earlier `now` would prevent anything from expiring for
-        // that time.
+        // If the clock was set back, keeping the later `now` would prevent anything from expiring until the clock
+        // catches up.
         self.now_ns = match was_set {
             true => packet.time_ns,
             false => self.now_ns.max(packet.time_ns),
@@ -534,7 +534,7 @@ impl<S: Sink> Pipeline<S> {
     ) -> bool {
         let (key, direction) = FlowKey::new(source, destination, Transport::Udp);
         let mut flow = Flow::new(source, destination, Transport::Udp, 0, direction);
-        // DNS and the like don't deserve an entry in the table.
+        // Datagrams of unknown protocols, such as DNS, don't get an entry in the table.
         if !self
             .stages
             .protocols

@@ -105,7 +105,7 @@ pub struct Recovery {
     pub whole: u64,
     /// Operations that can be found with the packets that were kept.
     pub possible: u64,
-    /// Operations among the possible ones that were found correctly.
+    /// Possible operations that were found correctly.
     pub recovered: u64,
     /// Operations that were found but are wrong or never existed; should be empty.
     pub invented: Vec<String>,
@@ -159,7 +159,7 @@ impl FoundOperations {
         }
         for (id, seen) in &found.operations {
             let wrong = match self.operations.get(id) {
-                None => "an operation that never was",
+                None => "an operation that never existed",
                 Some(truth) if seen.kind != truth.kind => "another kind",
                 Some(truth)
                     if seen.status != truth.status && seen.status.and(truth.status).is_some() =>
@@ -231,7 +231,7 @@ mod tests {
         check(
             &[(1, seen(0, Some(1))), (9, seen(0, Some(1)))],
             1,
-            &["an operation that never was"],
+            &["an operation that never existed"],
         );
         let other = SeenOperation {
             kind: WRITE,

@@ -231,8 +231,8 @@ impl FileSource {
             need = self.walk(bytes, packets)?;
             if self.done {
                 self.cut_bytes = self.filled - self.used;
-                // This has its own error, because it can mean, for example, that the program at the other end of a
-                // pipe failed before it wrote anything.
+                // An empty file has its own error, because it can mean, for example, that the program at the other
+                // end of a pipe failed before it wrote anything.
                 if !self.format.is_known() {
                     let reason = match self.cut_bytes {
                         0 => Damage::Empty,
@@ -270,7 +270,7 @@ impl FileSource {
                 }
                 Ok(count) => self.filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The user stopped waiting: the packets read so far are the capture.
+                // The user stopped waiting for more input: the packets read so far count as the whole capture.
                 Err(error) if is_stopped(&error) && self.format.is_known() => {
                     self.done = true;
                     break;
@@ -307,8 +307,8 @@ impl FileSource {
         loop {
             match self.format.next(&bytes[self.used..self.filled]) {
                 Ok(PacketStep::Packet(used, packet)) => {
-                    // In all formats, the packet's bytes come before its padding and trailer; their position is their
-                    // distance from the start of the buffer.
+                    // The packet's position in the buffer can't be computed from its end, because in some formats,
+                    // padding or a trailer follows the bytes.
                     let start = packet.bytes.as_ptr() as usize - bytes.as_ptr() as usize;
                     packets.push(PacketRef {
                         time_ns: packet.time_ns,

@@ -28,7 +28,8 @@ pub fn is_plain(bytes: &[u8]) -> bool {
     const HIGH: u64 = 0x8080_8080_8080_8080;
     const ONES: u64 = 0x0101_0101_0101_0101;
     const BACKSLASHES: u64 = ONES * b'\\' as u64;
-    // Sets the high bit of each byte that is not ASCII or is a backslash (and possibly of bytes above a backslash).
+    // Sets the high bit of each byte that is not ASCII or is a backslash; it may also be set in bytes more
+    // significant than a backslash.
     let odd = |word: u64| {
         let other = word ^ BACKSLASHES;
         (word | (other.wrapping_sub(ONES) & !other)) & HIGH

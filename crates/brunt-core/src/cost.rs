@@ -85,12 +85,12 @@ impl ResourceUsage {
 /// The resources that a terminated child process used over its lifetime.
 #[derive(Clone, Copy, Debug)]
 pub struct ChildUsage {
-    /// Its exit status.
+    /// The child's exit status.
     pub status: ExitStatus,
-    /// Its CPU time and context switches, all threads.
+    /// The child's CPU time and context switches, all threads.
     pub cost: ResourceUsage,
-    /// Its peak memory use in bytes. Linux starts counting before the program is loaded, so this is never less than the
-    /// caller's own peak.
+    /// The child's peak memory use in bytes. Linux starts counting before the program is loaded, so this is never
+    /// less than the caller's own peak.
     pub resident_bytes_max: u64,
 }
 

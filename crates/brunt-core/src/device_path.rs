@@ -109,7 +109,7 @@ pub fn from_argument(word: OsString) -> String {
     // Options are text; they begin at the same question mark, whatever bytes the path contains.
     let text: String = bytes.iter().map(|byte| char::from(byte & 0x7f)).collect();
     let (place, options) = split_options(&text);
-    // A comma may start a LUN option.
+    // Commas are not escaped, because a comma may start a LUN option.
     let path = escape(&bytes[..place.len()], |one| one.is_control() || one == '%');
     let options = match options {
         "" => String::new(),

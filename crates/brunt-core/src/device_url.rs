@@ -121,7 +121,8 @@ pub fn text_without_these(text: &str, known: &[String]) -> String {
     masked(text, &merged(found))
 }
 
-/// Whether to search for a secret in text that isn't a URL. A short one could be part of any word.
+/// Whether to search for a secret in text that isn't a URL. A short secret is not searched for, because it could be
+/// part of any word.
 pub fn is_sought(secret: &str) -> bool {
     secret.len() >= SOUGHT_BYTES_MIN
 }
@@ -138,7 +139,7 @@ pub fn secrets_in_text(text: &str) -> Vec<Range<usize>> {
     merged(found)
 }
 
-/// `text` with each of these ranges, which must be in order, replaced by [`MASK`].
+/// Replaces each of these ranges of `text`, which must be in order, with [`MASK`].
 pub fn masked(text: &str, secrets: &[Range<usize>]) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut from = 0;
@@ -169,7 +170,7 @@ fn find(text: &str, base: usize, found: &mut Vec<Range<usize>>) {
     let has_slashes = place
         .split_once(':')
         .is_some_and(|(_, argument)| argument.starts_with("//"));
-    // The members of an array. The brackets of an IPv6 address come after two slashes.
+    // Brackets enclose the members of an array. The brackets of an IPv6 address come after two slashes.
     let mut options_start = base + text.len() - options.len();
     if !has_slashes && place.contains('[') {
         // A secret that contains brackets may be split between what look like devices.
@@ -226,7 +227,7 @@ fn login_secret(text: &str, place: &str) -> Option<Range<usize>> {
     if let Some(percent) = place[start..end].find('%') {
         return Some(start + percent + 1..end);
     }
-    // The login syntax of other programs. An iSCSI name may contain both ':' and '@'.
+    // Other programs write logins as `user:password@`. An iSCSI name may contain both ':' and '@'.
     let colon = start + place[start..end].find(':')?;
     let is_login = !place.starts_with("iscsi:") && !place[start..colon].contains('/');
     is_login.then(|| colon + 1..end)

@@ -12,9 +12,9 @@ pub enum IoEngine {
     #[default]
     #[serde(rename = "io_uring")]
     IoUring,
-    /// preadv2 and pwritev2, by as many threads as there are requests in flight, and poll for sockets. Needs no io_uring.
-    /// At queue depth 1 the worker makes the call itself, with nothing in between, and notices time limits only when it
-    /// returns.
+    /// preadv2 and pwritev2, by as many threads as there are requests in flight, and poll for sockets. Needs no
+    /// io_uring. At queue depth 1 the worker makes the call itself, without a helper thread, and notices time limits
+    /// only when the call returns.
     #[serde(rename = "threads")]
     Threads,
 }
@@ -23,7 +23,7 @@ impl IoEngine {
     /// All engines.
     pub const ALL: [IoEngine; 2] = [IoEngine::IoUring, IoEngine::Threads];
 
-    /// Its name in files and on command lines.
+    /// The engine's name in files and on command lines.
     pub fn name(self) -> &'static str {
         match self {
             IoEngine::IoUring => "io_uring",

@@ -33,7 +33,7 @@ impl FileLock {
     /// Takes a shared lock, waiting for an exclusive lock to be released.
     ///
     /// # Errors
-    /// It cannot be locked.
+    /// The file cannot be locked.
     pub fn shared(file: File) -> io::Result<FileLock> {
         file.lock_shared()?;
         Ok(FileLock(file))

@@ -40,9 +40,9 @@ pub enum HistogramError {
 
 /// Counts latencies per bucket, and keeps the exact count, sum, minimum and maximum.
 ///
-/// Buckets are linear within an octave, like HdrHistogram's with three significant digits. Memory is allocated only for
-/// the octaves from the shortest to the longest recorded latency: 8 KiB each, 280 KiB for all 35. An empty histogram
-/// has none, and a clone omits empty octaves below the shortest and above the longest latency.
+/// Buckets are linear within an octave, like HdrHistogram's with three significant digits. Memory is allocated only
+/// for the octaves from the shortest to the longest recorded latency: 8 KiB each, 280 KiB for all 35. An empty
+/// histogram uses none, and a clone omits empty octaves below the shortest and above the longest latency.
 pub struct Histogram {
     /// Index of the bucket of `counts[0]`; always the first bucket of an octave.
     first: usize,
@@ -258,7 +258,7 @@ impl Histogram {
     }
 
     /// The number of latencies at or below each of `bounds`, which must ascend. A bucket counts as a whole, at its
-    /// upper edge. No bucket straddles a power of two.
+    /// upper edge. No bucket straddles a power of two, so the number of latencies below one is exact.
     pub fn counts_up_to(&self, bounds: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
         let mut buckets = self.buckets().peekable();
         let mut below = 0;

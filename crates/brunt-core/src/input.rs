@@ -64,7 +64,7 @@ impl InputFile {
     /// Opens a file. Opening a named pipe doesn't wait for a writer; reading does.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// The file cannot be opened.
     pub fn open(path: &Path) -> io::Result<InputFile> {
         let mut options = OpenOptions::new();
         InputFile::of(
@@ -131,7 +131,7 @@ impl Read for InputFile {
 /// Reads a whole file.
 ///
 /// # Errors
-/// It cannot be read, or the program was asked to stop ([`is_stopped`]).
+/// The file cannot be read, or the program was asked to stop ([`is_stopped`]).
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     InputFile::open(path)?.read_to_end(&mut bytes)?;
@@ -141,7 +141,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Reads a whole file as text.
 ///
 /// # Errors
-/// It cannot be read or is not UTF-8, or the program was asked to stop ([`is_stopped`]).
+/// The file cannot be read or is not UTF-8, or the program was asked to stop ([`is_stopped`]).
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     io::read_to_string(InputFile::open(path)?)
 }

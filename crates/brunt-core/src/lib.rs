@@ -18,7 +18,7 @@ pub mod input;
 pub mod output;
 #[allow(
     unsafe_code,
-    reason = "a request for a cache line reads nothing, and the place is one of ours"
+    reason = "a prefetch reads no memory, so any address is valid"
 )]
 mod prefetch;
 mod process_stat;

@@ -38,7 +38,8 @@ impl OutputFile {
     /// Creates a file, or empties it. A named pipe is opened once it has a reader.
     ///
     /// # Errors
-    /// It cannot be opened, or the program was asked to stop while waiting for a reader ([`crate::input::is_stopped`]).
+    /// The file cannot be opened, or the program was asked to stop while waiting for a reader
+    /// ([`crate::input::is_stopped`]).
     pub fn create(path: &Path) -> io::Result<OutputFile> {
         let stop = stop_flag();
         loop {

@@ -1,8 +1,8 @@
 //! The state and usage of a process in `/proc/PID/stat` (proc_pid_stat(5)), for all crates that look at other processes:
 //! probes, profiles, faults and benchmarks.
 //!
-//! The rule: the name is in parentheses and may contain anything, including parentheses, spaces and bytes that are not
-//! UTF-8, so fields are counted from its end.
+//! The rule: the name is in parentheses and may contain anything, including parentheses, spaces and bytes that are
+//! not UTF-8, so fields are counted from the end of the name.
 
 use std::fs;
 use std::path::Path;
@@ -21,15 +21,15 @@ pub struct ProcessStat {
     pub parent: u32,
     /// Whether it is a kernel thread.
     pub is_kernel_thread: bool,
-    /// CPU time of all its threads in user mode, including ended ones.
+    /// User-mode CPU time of all threads of the process, including ended ones.
     pub user_ticks: u64,
-    /// CPU time of all its threads in the kernel, including ended ones.
+    /// Kernel-mode CPU time of all threads of the process, including ended ones.
     pub system_ticks: u64,
-    /// CPU time of its children that have ended and been waited for.
+    /// CPU time of the process's children that have ended and been waited for.
     pub children_ticks: u64,
     /// Number of threads.
     pub threads: u64,
-    /// Its start time, counted from boot. Together with its PID this identifies a process.
+    /// The process's start time, counted from boot. Together with its PID this identifies a process.
     pub start_ticks: u64,
     /// Resident pages.
     pub resident_pages: u64,
@@ -77,7 +77,7 @@ impl ProcessStat {
         matches!(self.state, 'Z' | 'X')
     }
 
-    /// CPU time of all its threads, including ended ones.
+    /// CPU time of all threads of the process, including ended ones.
     pub fn ticks(&self) -> u64 {
         self.user_ticks.saturating_add(self.system_ticks)
     }
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(ProcessStat::read(u32::MAX), None);
     }
 
-    /// A program may be called anything.
+    /// A program's name may contain anything.
     #[test]
     fn a_name_that_is_not_utf_8_hides_no_process() {
         let file = tempfile::NamedTempFile::new().unwrap();

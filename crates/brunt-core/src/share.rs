@@ -36,7 +36,7 @@ pub fn mistake(value: impl fmt::Display) -> String {
     format!("{value} is not a share; {FORMS}")
 }
 
-/// An invalid share. The message doesn't include the key, because serde's does.
+/// An invalid share. The message doesn't include the key, because serde adds it.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct NoShare(String);

@@ -11,7 +11,7 @@ const SECONDS_MAX: usize = 1 << 14;
 /// Number of the latest seconds, which are always kept because they are still being counted.
 const SECONDS_OPEN: usize = 1 << 10;
 
-/// The inputs of a sizing tool. They cover reads and writes only, not flushes or unmaps.
+/// The inputs to a sizing tool. They cover reads and writes only, not flushes or unmaps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SizerProfile {
     /// Reads and writes per second, from first to last; `None` if all arrived at the same time.
@@ -101,7 +101,7 @@ impl SizerTimes {
         }
     }
 
-    /// Drops at least half of the seconds that are complete.
+    /// Drops the quieter half of the complete seconds, or more.
     fn drop_quietest(&mut self) {
         let complete = self.seconds.len() - SECONDS_OPEN;
         let mut counts: Vec<u64> = self.seconds[..complete].iter().map(|(_, n)| *n).collect();
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!((times([]).peak_per_s(), times([]).span()), (0, None));
     }
 
-    /// A month with one busy second keeps few seconds, and its peak.
+    /// For a month of traffic, few seconds are kept, and the peak of its one busy second.
     #[test]
     fn long_captures_keep_their_peak_in_little_memory() {
         let month = 30 * 86_400;
@@ -233,7 +233,8 @@ mod tests {
             times.seconds.len()
         );
         assert_eq!(times.span_ns(), (month - 1) * SECOND_NS);
-        // The second was dropped before the late times came; in order, it is kept.
+        // The busy second had been dropped when its seven late transfers arrived, so its first transfer is missing;
+        // in order, all eight count.
         assert_eq!(times.peak_per_s(), 7);
         let mut ordered = SizerTimes::default();
         for second in 0..month {

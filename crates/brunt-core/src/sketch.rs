@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Default number of registers: 16 KiB, a standard error of 0.8 %.
 const REGISTERS_DEFAULT: usize = 1 << 14;
-/// The rank of an all-zero hash with a single register; sizes the histogram of ranks.
+/// The highest rank, that of an all-zero hash with a single register; sizes the histogram of ranks.
 const RANK_MAX: usize = 65;
 
 /// Counts distinct 64-bit hashes in `REGISTERS` one-byte registers (a power of two, at most 2^16). More registers give

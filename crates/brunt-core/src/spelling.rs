@@ -1,13 +1,13 @@
-//! Guesses which of the known names was meant by one that is not among them. For the messages about mistakes in users'
-//! files.
+//! Guesses which of the known names was meant by one that is not among them. Used in messages about mistakes in
+//! users' files.
 
 /// Asks whether the known name closest to a written one was meant; `None` if none is close.
 pub fn did_you_mean<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     nearest(written, known).map(|name| format!("did you mean {name}?"))
 }
 
-/// The known name closest to a written one; `None` if more than a third of its letters would have to change (two are
-/// allowed in any name, and at most three).
+/// The known name closest to a written one; `None` if it differs in more letters than allowed: a third of the written
+/// name's, but at least two and at most three.
 fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let close = (written.chars().count() / 3).clamp(2, 3);
     let measured = known

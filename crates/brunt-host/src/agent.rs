@@ -117,7 +117,7 @@ impl AgentSession {
     /// # Panics
     /// The lease is zero: it would expire immediately.
     pub fn new(lease: Duration, now: Nanos) -> AgentSession {
-        assert!(!lease.is_zero(), "a lease has a length");
+        assert!(!lease.is_zero(), "a lease must not be zero");
         let (faults, roles) = Default::default();
         AgentSession {
             greeted: false,
@@ -398,7 +398,7 @@ mod tests {
             only: vec![],
             processes: vec!["/bin/x".into()],
         };
-        check(nowhere, "without folder");
+        check(nowhere, "without a folder");
         check(ToHost::WatchFrom(moment()), "WatchFrom(Moment");
         check(ToHost::Unwatch, "Unwatch");
         let count = |interfaces| ToHost::Count {

@@ -152,7 +152,7 @@ impl AllowList {
     /// Checks that a fault of this kind may be injected, for this process or interface if it has one.
     ///
     /// # Errors
-    /// The agent doesn't allow it.
+    /// The agent doesn't allow this fault.
     pub(crate) fn check_fault(
         &self,
         kind: &str,
@@ -173,7 +173,7 @@ impl AllowList {
     /// Checks that a fault of this kind may be injected at all.
     ///
     /// # Errors
-    /// The agent doesn't allow it for any process or interface.
+    /// The agent doesn't allow this kind of fault for any process or interface.
     pub(crate) fn check_kind(&self, kind: &str) -> Result<(), FaultNotAllowed> {
         let is_it = |allowed: &Allowed| matches!(allowed, Allowed::Fault(name, _) if *name == kind);
         self.check_any(is_it, || format!("{FAULT}{kind}"))
@@ -182,7 +182,7 @@ impl AllowList {
     /// Checks that targets and sinks may listen on this address.
     ///
     /// # Errors
-    /// The agent doesn't allow it.
+    /// The agent doesn't allow this address.
     pub(crate) fn check_serve(&self, address: IpAddr) -> Result<(), FaultNotAllowed> {
         let is_it = |allowed: &Allowed| match allowed {
             Allowed::Serve(only) => only.is_none_or(|only| only == address),
@@ -194,7 +194,7 @@ impl AllowList {
     /// Checks that services may be started: any command, with the privileges of the agent's user.
     ///
     /// # Errors
-    /// The agent doesn't allow it.
+    /// The agent doesn't allow services.
     pub(crate) fn check_services(&self) -> Result<(), FaultNotAllowed> {
         self.check_any(
             |allowed| *allowed == Allowed::Service,
@@ -205,7 +205,7 @@ impl AllowList {
     /// Checks that this file may be used.
     ///
     /// # Errors
-    /// The agent doesn't allow it.
+    /// The agent doesn't allow this file.
     pub fn check_path(&self, path: &Path) -> Result<(), OpenError> {
         self.check(FILE, &path.display().to_string())
     }

@@ -39,7 +39,7 @@ pub type OpenedPacketSink = (Box<dyn PacketSink>, Box<dyn PacketWatcher>);
 /// exists.
 pub type OpenPacketSink = fn(&Path, &[String; 2]) -> io::Result<OpenedPacketSink>;
 
-/// A connection's bridge, if there is one. Clones share it.
+/// A connection's bridge, if there is one. Clones share the bridge.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentBridge {
     held: Arc<Mutex<Option<HeldBridge>>>,
@@ -177,7 +177,7 @@ impl Fault for Forwarding {
             watcher,
         };
         let started = WireBridge::start(config).map_err(|error| {
-            // A capture file without a bridge is useless.
+            // Without a bridge, no packets reach the capture file, so remove it.
             capture
                 .iter()
                 .for_each(|capture| drop(std::fs::remove_file(&capture.path)));

@@ -154,7 +154,7 @@ impl ClockEstimate {
     }
 }
 
-/// A limit of the offset at a given time. Times and offsets are nanoseconds from the track's origin: over a day,
+/// A bound on the offset at a given time. Times and offsets are nanoseconds from the track's origin: over a day,
 /// their differences are exact in a double.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Bound {

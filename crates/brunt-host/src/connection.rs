@@ -33,9 +33,9 @@ use crate::run_thread::AgentOrder;
 use crate::sampling::{AgentClock, AgentProber};
 use crate::stream::{MessageStream, StreamError, StreamState};
 
-/// How often `stop` is checked.
+/// Interval between checks of `stop`.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How often a run is checked for news.
+/// Interval between checks for a run's news.
 const RUN_POLL: Duration = Duration::from_millis(10);
 /// While more than this many low-priority bytes wait to be sent, no further part of a service's log is added.
 const LOG_BACKLOG_BYTES: usize = 128 << 10;
@@ -291,7 +291,7 @@ impl AgentWork {
         }
     }
 
-    /// Whether news may arise at any time.
+    /// Whether news may arrive at any time.
     fn is_at_work(&self) -> bool {
         self.run.is_some()
             || self.counting.is_some()

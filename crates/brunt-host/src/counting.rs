@@ -82,7 +82,7 @@ struct Counting {
     reader: InterfaceReader,
     clock: Clock,
     log: ReadingLog<InterfaceBytes>,
-    /// The time of one additional reading, besides the periodic ones.
+    /// When the first reading is due after a restart, if that is before the next periodic one.
     first: Nanos,
 }
 

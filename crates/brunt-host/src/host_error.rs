@@ -30,10 +30,10 @@ pub enum HostError {
     /// The host belongs to a lab that isn't running.
     #[error("host '{0}' belongs to the lab, and no lab is running")]
     NoLab(String),
-    /// Other machines are reached from outside the lab, and leaving the lab needs root.
+    /// Hosts that aren't in the lab are reached from outside it, and leaving the lab needs root.
     #[error(
-        "cannot leave the lab to reach another machine: {0}; run the experiment as root, or remove the hosts that aren't in \
-         its lab"
+        "cannot leave the lab to reach a host outside it: {0}; run the experiment as root, or remove \
+         the hosts that aren't in its lab"
     )]
     OutsideLab(io::Error),
     /// The host is a service's virtual machine, and no service is running.
@@ -91,11 +91,11 @@ pub enum HostError {
     Slow(Duration),
     /// The host stopped accepting the copy's data.
     #[error(
-        "the host accepted no data of this program's copy for {0:?}; check whether the host or \
-         its disk hangs"
+        "the host accepted no data for {0:?} while this program was being copied to it; check whether \
+         the host or its disk hangs"
     )]
     Stalled(Duration),
-    /// The connection uses ssh, and the agent said nothing.
+    /// The connection uses ssh, and the agent did not start in time.
     #[error(
         "the agent didn't start within {0:?}; check whether 'ssh HOST true' returns at once \
          (login scripts may be waiting for something), or raise --connect-timeout"

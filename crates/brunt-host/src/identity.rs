@@ -50,7 +50,7 @@ pub enum IdentityError {
         /// What is missing.
         what: &'static str,
     },
-    /// The file's parts don't match.
+    /// The certificate, the key and the authority in the file don't belong together.
     #[error("{}: unusable: {source}", path.display())]
     Unusable {
         /// The file.

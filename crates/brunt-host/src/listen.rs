@@ -22,7 +22,7 @@ const CONNECTIONS_MAX: usize = 64;
 const WAITING_MAX: usize = 256;
 /// A connection that has not authenticated within this time is closed.
 const HELLO_TIME: Duration = Duration::from_secs(5);
-/// How often the listener checks whether to stop.
+/// Interval between checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A listening agent's counters.

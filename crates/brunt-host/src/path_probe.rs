@@ -155,7 +155,7 @@ impl PathProbe {
     }
 }
 
-/// The time until then, or zero if it has passed.
+/// The time until `then`; `None` if that has passed.
 fn until(clock: &Clock, then: Nanos) -> Option<Duration> {
     let now = clock.now();
     (then > now).then(|| then.since(now))
@@ -254,7 +254,7 @@ fn checksum(bytes: &[u8]) -> u16 {
         let low = pair.get(1).copied().unwrap_or(0);
         u32::from(u16::from_be_bytes([pair[0], low]))
     });
-    // At most 704 16-bit words, so the sum fits.
+    // At most 704 16-bit words, so their sum fits in 32 bits.
     let mut sum: u32 = words.sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -368,7 +368,7 @@ mod tests {
         log.on_reply(3, Nanos(12_003_000));
         assert_eq!(figure(&log, PathFigure::Loss), Some(0.5));
         assert_eq!(figure(&log, PathFigure::RoundTrip), Some(0.01));
-        // 1466 bytes in 2.003 ms.
+        // One reply of 1466 bytes arrives 2.003 ms after the first reply.
         let rate = figure(&log, PathFigure::Rate).unwrap();
         assert!((rate - 1466.0 * 8.0 / 0.002_003).abs() < 1.0, "{rate}");
     }

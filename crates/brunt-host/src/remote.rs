@@ -24,7 +24,7 @@ use crate::stream::{MessageStream, StreamError, StreamState, is_gone};
 
 /// Maximum single wait: poll(2) can wait no longer than a few weeks.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
-/// How often an agent's lease is renewed while waiting for its reply.
+/// Interval at which an agent's lease is renewed while waiting for its reply.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// How long reading may take if an overdue reply is queued behind other messages.
 const OVERDUE_MAX: Duration = Duration::from_millis(250);
@@ -44,7 +44,7 @@ pub struct RemoteHost {
     silence_max: Duration,
     /// The agent's PID, if it was started on this machine.
     agent_here: Option<u32>,
-    /// Since when a reply has been overdue while other messages arrived.
+    /// When a reply became overdue, if it is still missing although other messages arrive.
     overdue: Option<Nanos>,
 }
 

@@ -29,7 +29,7 @@ pub(crate) const START_TIME: Duration = Duration::from_secs(60);
 pub(crate) const END_TIME: Duration = Duration::from_secs(5);
 /// Polling interval while waiting for the end.
 const END_POLL: Duration = Duration::from_millis(5);
-/// How often waiting for the first line checks for cancellation.
+/// Interval between checks for cancellation while waiting for the first line.
 pub(crate) const START_POLL: Duration = Duration::from_millis(20);
 /// Extra time for a keeper, which becomes ready and ends at most this long after its service.
 const KEEPER_TIME: Duration = Duration::from_secs(30);

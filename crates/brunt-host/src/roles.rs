@@ -31,9 +31,9 @@ use crate::faults::failure;
 use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
 use crate::services::{AgentService, AgentServiceError, ServiceFolders};
 
-/// How often a role's thread checks for output and for the role's death shortly after an order.
+/// Interval between a role thread's checks for output and for the role's death, shortly after an order.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How often it checks at other times, when the host is busy serving a target.
+/// Interval between these checks at other times, when the host is busy serving a target.
 const QUIET_POLL: Duration = Duration::from_millis(50);
 /// How long checks stay frequent after an order: answers arrive within this time, or are noticed slightly late.
 const BUSY_TIME: Duration = Duration::from_secs(1);

@@ -330,7 +330,7 @@ impl RunThread<'_> {
 /// Determines which of the run's workers are on this host.
 ///
 /// # Errors
-/// The run has fewer workers, or the device is used by workers other than these and not by all of the run's workers.
+/// These workers exceed the run's, or the device is used neither by exactly these workers nor by all of the run's.
 fn part_of(assignment: &Assignment, workers: u32) -> Result<RunPart, WorkError> {
     let Assignment {
         first_worker,

@@ -150,7 +150,7 @@ impl AgentProber {
     }
 }
 
-/// The name of a role's process in samples; the second and later processes have a number.
+/// The name of a role's process in samples: the role's name, with a number for the second and later processes.
 pub fn instance_of_role(name: &str, number: usize) -> String {
     if number == 0 {
         name.to_string()
@@ -259,7 +259,7 @@ impl Probing {
             samples: self.samples,
             late: self.schedule.late,
             missed: self.schedule.missed,
-            // The sender counts these.
+            // Dropped samples are counted by the thread that sends them.
             dropped: 0,
             resets: misreadings.resets,
             unreadable: misreadings.unreadable,
@@ -378,7 +378,7 @@ mod tests {
     fn unread_samples_are_dropped_and_counted() {
         let (mut agent, mut controller) = pair();
         let mut prober = prober();
-        // Long texts instead of minutes of samples: one is being sent, and one waits.
+        // Long texts fill the backlog sooner than minutes of samples: one is being sent, and one waits.
         let long = FromHost::Note("x".repeat(SAMPLES_BACKLOG_BYTES));
         (0..2).for_each(|_| agent.send_later(&long).unwrap());
         while prober.dropped < 3 {

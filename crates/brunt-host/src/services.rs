@@ -26,10 +26,9 @@ use crate::allow::{AllowList, FaultNotAllowed};
 use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
 use crate::roles::own_program;
 
-/// How often a log is checked for more output after everything in it was sent.
+/// Interval between checks of a log for more output after everything in it was sent.
 const LOG_POLL: Duration = Duration::from_millis(100);
-/// The folder of the services' logs. No service's folder has this name, because the names of those don't begin with a
-/// dot.
+/// The folder of the services' logs. No service's folder has this name, because service names don't begin with a dot.
 const LOGS: &str = ".logs";
 /// Maximum length of the name of a service's folder.
 const NAME_BYTES_MAX: usize = 100;

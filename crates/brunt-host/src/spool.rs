@@ -19,7 +19,8 @@ use rustix::fs::fstatvfs;
 const ROOM_BYTES: u64 = 64 << 20;
 /// Bytes written between two checks of the free space.
 const LOOK_BYTES: u64 = 4 << 20;
-/// Worker and retries; index, offset, length and three times; operation and status. Little-endian.
+/// Bytes per request: worker and retries (4 each); index, offset, length and three times (8 each); operation and
+/// status (1 each). Little-endian.
 const REQUEST_BYTES: usize = 2 * 4 + 6 * 8 + 2;
 
 /// The request record of a run.

@@ -21,6 +21,6 @@ pub mod scsi;
 mod tag;
 pub mod target_node;
 
-/// The entries that this crate adds to the backend table of `brunt-block`; every program that opens device URLs passes
-/// them in.
+/// The entries that this crate adds to the backend table of `brunt-block`; every program that opens device URLs
+/// includes them.
 pub static BACKENDS: &[brunt_block::table::BackendEntry] = &[initiator::ENTRY];

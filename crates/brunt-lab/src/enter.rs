@@ -24,7 +24,7 @@ use crate::sys;
 
 /// File descriptors of a host: the lab's user and PID namespaces, the host's mount and network namespaces.
 const DESCRIPTORS: usize = 4;
-/// Longer messages are rejected.
+/// Maximum message length; longer messages are rejected.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// The open namespaces of a host.
@@ -237,7 +237,8 @@ mod tests {
         (&near).write_all(b"no end").unwrap();
         assert_eq!(receive(&far).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(near);
-        // Processes that other tests start have a copy of `near` until they execute their program.
+        // Processes that other tests start have a copy of `near` until they execute their program, so the end of the
+        // stream may arrive late.
         far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         assert_eq!(
             receive(&far).unwrap_err().kind(),

@@ -88,9 +88,9 @@ pub enum LabError {
     /// No path between two hosts.
     #[error("no route from {from} to {to}; add a link that connects them")]
     NoPath {
-        /// One host.
+        /// The start of the missing path.
         from: String,
-        /// The other host.
+        /// The end of the missing path.
         to: String,
     },
     /// A link carried by the kernel was asked for something that only Brunt's own links support.
@@ -201,7 +201,7 @@ mod tests {
             processes_remedy(None),
             "pids.max of the cgroup or sysctl kernel.threads-max",
         );
-        // This limit is already the maximum, which is Linux's default for files.
+        // This limit is already the maximum, which is Linux's default for the number of open files.
         check(
             system_files_remedy(Some(i64::MAX as u64)),
             "see sysctl fs.file-nr for the number of open files",

@@ -1,8 +1,8 @@
 //! Cleans up faults that would outlive this process. A separate process waits until it is dismissed, or until this
 //! process ends for any reason; in the latter case it undoes the fault.
 //!
-//! A program that uses it calls [`crate::helper::serve_if_asked`] first in `main`. The rule: the guard runs before the
-//! fault is injected.
+//! A program that uses the guard calls [`crate::helper::serve_if_asked`] first in `main`. The rule: the guard runs
+//! before the fault is injected.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -66,7 +66,7 @@ impl Undo {
                 pid,
                 started_ticks: started,
             } => {
-                // Another process may have reused the PID.
+                // Another process may have reused the PID, so the start time is compared.
                 match started_ticks(pid) == Some(started) {
                     true => Ok(signal(pid, Signal::CONT)?),
                     false => Ok(()),
@@ -92,7 +92,7 @@ pub(crate) fn serve_if_asked() -> Option<u8> {
     Some(u8::from(undone.is_err()))
 }
 
-/// A running guard. Dropping it makes it undo the fault.
+/// A running guard. Dropping the guard makes it undo the fault.
 #[derive(Debug)]
 pub(crate) struct Guard {
     child: Child,

@@ -1,5 +1,5 @@
-//! Starts this program again for work that must not be done in the measuring process: filling memory holds the locks of
-//! the address space for seconds, and every thread in that space waits.
+//! Runs a second instance of this program for work that must not be done in the measuring process: filling memory
+//! holds the locks of the address space for seconds, and every thread in that space waits.
 //!
 //! A program that uses [`crate::faults::MemoryHog`] calls [`serve_if_asked`] first in `main`. The rule: a helper ends
 //! when its standard input is closed, so it also ends when the program that started it dies.
@@ -53,7 +53,7 @@ pub fn serve_if_asked() -> Option<u8> {
 
 /// Locks `bytes`, reports how many the kernel counts, and holds them until standard input ends.
 fn lock(bytes: usize, say: &mut dyn FnMut(&dyn Display) -> io::Result<()>) -> io::Result<()> {
-    // Fails only where priorities don't matter.
+    // An error is ignored: the priority only lets the measured processes go first.
     let _ = raise_priority(NICE);
     let mut memory = LockedMemory::reserve(bytes)?;
     while memory.lock_more(CHUNK_BYTES)? {
@@ -70,7 +70,7 @@ fn locked(process: impl Display) -> Option<u64> {
     status_bytes(process, "VmLck:")
 }
 
-/// A process that holds locked memory. Dropping it ends it.
+/// A process that holds locked memory. Dropping the helper ends its process.
 #[derive(Debug)]
 pub(crate) struct MemoryHelper {
     child: Child,
@@ -113,7 +113,7 @@ impl MemoryHelper {
 impl Drop for MemoryHelper {
     fn drop(&mut self) {
         self.stdin = None;
-        // In case the helper no longer reads its input.
+        // Kills the helper in case it no longer reads its input.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

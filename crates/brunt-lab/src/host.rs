@@ -29,7 +29,7 @@ struct Inner {
     name: String,
     address: Ipv4Addr,
     namespaces: Namespaces,
-    /// The cores on which its processes run.
+    /// The cores on which the host's processes run.
     cores: Mutex<CpuSet>,
     /// TCP congestion control for connections to and from this host, if different from the kernel's default.
     congestion: OnceLock<String>,
@@ -62,8 +62,9 @@ impl Host {
                 // Allow only the experiment's packets: those of IPv6 neighbour and router discovery would shift the
                 // packet numbers that determine losses. Kernels without IPv6 have no such file.
                 let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-                // Packets may leave and arrive through different devices. If /proc/sys is read-only (masked in a
-                // container), the system's setting stays, which only matters if it is the strictest one.
+                // Turns off reverse-path filtering, because packets may leave and arrive through different devices.
+                // If /proc/sys is read-only (masked in a container), the system's setting stays; packets are then
+                // dropped only if it demands strict filtering.
                 for devices in ["all", "default"] {
                     let _ =
                         std::fs::write(format!("/proc/sys/net/ipv4/conf/{devices}/rp_filter"), "0");
@@ -111,7 +112,7 @@ impl Host {
         &self.inner.name
     }
 
-    /// The address by which linked hosts reach it.
+    /// The address by which linked hosts reach this host.
     pub fn address(&self) -> Ipv4Addr {
         self.inner.address
     }

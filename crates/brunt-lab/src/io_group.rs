@@ -67,7 +67,7 @@ impl std::fmt::Display for DeviceNumber {
     }
 }
 
-/// A cgroup of processes with a limited disk. Dropping it releases the processes and removes the cgroup.
+/// A cgroup of processes with a limited disk. Dropping the cgroup releases its processes and removes it.
 #[derive(Debug)]
 pub(crate) struct IoGroup {
     hierarchy: Hierarchy,
@@ -343,7 +343,7 @@ fn empty(path: &Path, from: impl Fn(u32) -> Option<PathBuf>) -> io::Result<()> {
                 put => put?,
             }
         }
-        // Its files don't have to be removed: they disappear with the folder.
+        // The cgroup's files don't have to be removed: they disappear with the folder.
         match fs::remove_dir(path) {
             Err(_) if begin.elapsed() < REMOVE_MAX => std::thread::sleep(POLL_INTERVAL),
             removed => return removed,

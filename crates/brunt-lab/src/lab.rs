@@ -39,7 +39,7 @@ pub struct Lab {
 #[derive(Debug)]
 struct BuiltLink {
     link: Link,
-    /// The two hosts that it connects.
+    /// The two hosts that the link connects.
     between: [String; 2],
     /// The link's own devices, and those of the parallel veth pair.
     pairs: Vec<Ends>,
@@ -48,7 +48,7 @@ struct BuiltLink {
 }
 
 impl BuiltLink {
-    /// The hosts at its ends, in order.
+    /// The hosts at the link's ends, in order.
     fn hosts(&self) -> [Host; 2] {
         self.pairs[0].devices.clone().map(|device| device.host)
     }
@@ -106,7 +106,7 @@ impl Lab {
     /// connections use the kernel's default.
     ///
     /// # Panics
-    /// If there are already links, or if it was called before.
+    /// If there are already links, or if the congestion control was set before.
     pub fn use_congestion(&mut self, algorithm: &str) {
         assert!(
             self.links.is_empty(),
@@ -409,7 +409,7 @@ impl Lab {
     }
 
     /// A fault that separates the hosts of one side from those of the other, over all paths and in both directions.
-    /// They can still reach all other hosts, including those on their own side.
+    /// The separated hosts can still reach all other hosts, including those on their own side.
     ///
     /// # Errors
     /// A host is unknown, two of them have no path between them (a host has none to itself), or
@@ -432,8 +432,9 @@ impl Lab {
         Ok(Partition::new([names(first), names(second)], courses))
     }
 
-    /// A fault that resets TCP connections between two hosts. The resets appear to come from `from`, and `to` receives
-    /// them. It affects existing connections as soon as they send something, and new ones while it lasts.
+    /// A fault that resets TCP connections between two hosts. The resets appear to come from `from`, and `to`
+    /// receives them. The fault affects existing connections as soon as they send something, and new ones while it
+    /// lasts.
     ///
     /// # Errors
     /// A host is unknown, there is no path between them, or its first link is not Brunt's own.

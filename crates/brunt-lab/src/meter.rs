@@ -9,7 +9,7 @@ use crate::link::{LinkDevice, LinkHandle};
 use crate::netlink::Netlink;
 use crate::wiring::Ends;
 
-/// Reads the counters of all links. Once created, it is independent of the lab, and can be used on any thread.
+/// Reads the counters of all links. Once created, the meter is independent of the lab, and can be used on any thread.
 pub struct Meter {
     links: Vec<Metered>,
 }

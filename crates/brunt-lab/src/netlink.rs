@@ -44,9 +44,9 @@ pub(crate) struct DeviceStats {
 /// A queueing discipline's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QdiscStats {
-    /// Packets that left through it.
+    /// Packets that left through the discipline.
     pub packets: u64,
-    /// Packets that it dropped.
+    /// Packets that the discipline dropped.
     pub drops: u64,
 }
 

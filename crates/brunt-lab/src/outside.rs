@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use crate::sys;
 
-/// Set in a process inside a lab.
+/// The machine's network; set in a process inside a lab.
 static NETWORK: OnceLock<OwnedFd> = OnceLock::new();
 
 /// Keeps the network from which this process's lab was entered.
@@ -43,7 +43,7 @@ pub fn run<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T
 /// # Errors
 /// [`run`] fails, or the process is out of file descriptors.
 pub fn place(command: &mut Command) -> io::Result<()> {
-    // In the new process, an error would look as if its program could not be started.
+    // Checked first, because in the new process an error would look as if its program could not be started.
     run(|| Ok(()))?;
     if let Some(network) = NETWORK.get() {
         sys::enter_network_on_spawn(command, network.try_clone()?);

@@ -37,7 +37,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) -> rustix::io::Result<()> {
     kill_process(pid.ok_or(rustix::io::Errno::SRCH)?, signal)
 }
 
-/// All living descendants of this process. One started in the meantime may be missing.
+/// All living descendants of this process. A process started in the meantime may be missing.
 pub fn below(pid: u32) -> Vec<u32> {
     let mut found = children(pid);
     let mut next = 0;

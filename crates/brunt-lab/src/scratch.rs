@@ -39,10 +39,11 @@ pub struct ServiceFolder {
 }
 
 impl ServiceFolder {
-    /// Creates a folder inside the one for temporary files (`TMPDIR`). Other users may enter it, but not list it.
+    /// Creates a folder inside the one for temporary files (`TMPDIR`). Other users may enter the folder, but not list
+    /// it.
     ///
     /// # Errors
-    /// It cannot be created or guarded.
+    /// The folder cannot be created or guarded.
     pub fn new() -> io::Result<ServiceFolder> {
         // Canonical, as in the kernel's mount table, so that mounts in the folder are found.
         let within = std::env::temp_dir().canonicalize()?;
@@ -213,7 +214,7 @@ mod tests {
                 .unwrap()
         };
         let (mut user, mut other) = (sleeper(&path), sleeper(folder.path()));
-        // Until exec, the child has this process's environment.
+        // Until exec, the child has this process's environment, so this waits for exec.
         let has_it = || {
             let environment = fs::read(format!("/proc/{}/environ", user.id())).unwrap();
             environment

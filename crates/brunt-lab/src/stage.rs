@@ -1,4 +1,4 @@
-//! The environment of a lab: the program starts itself again as the init process of new user, PID, network and mount
+//! The environment of a lab: the program re-executes itself as the init process of new user, PID, network and mount
 //! namespaces. This doesn't need root, but works as root, too.
 //!
 //! Called by commands that need a lab, before they start any thread, because a multi-threaded program cannot enter a
@@ -48,8 +48,8 @@ impl StageError {
     }
 }
 
-/// Starts this program again in new namespaces, with the same arguments, and waits for it; signals to the outer process
-/// are forwarded to the inner one. In the inner process, it returns immediately.
+/// Re-executes this program in new namespaces, with the same arguments, and waits for it; signals to the outer
+/// process are forwarded to the inner one. In the inner process, it returns immediately.
 ///
 /// # Errors
 /// The system forbids user namespaces, or the program already has several threads.
@@ -165,7 +165,7 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
             rustix::process::getegid().as_raw(),
         );
         sys::unshare(all | libc::CLONE_NEWUSER).map_err(failed("unshare failed"))?;
-        // user_namespaces(7): without the first, an unprivileged process may not write the third.
+        // An unprivileged process may write gid_map only after it has denied setgroups (user_namespaces(7)).
         let maps = [
             ("/proc/self/setgroups", "deny".to_string()),
             ("/proc/self/uid_map", format!("0 {user} 1")),

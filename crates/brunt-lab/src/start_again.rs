@@ -1,5 +1,6 @@
-//! Starts this program again in another role, and defines the environment variables that give a process its role.
-//! What such a process does is in the module of its role; [`crate::helper::serve_if_asked`] finds it.
+//! Starts another instance of this program in a certain role, and defines the environment variables that give a
+//! process its role. The module of each role contains what its process does; [`crate::helper::serve_if_asked`]
+//! selects it.
 //!
 //! The rule: a process with a role doesn't start others.
 
@@ -15,7 +16,7 @@ pub(crate) const GUARD_MARK: &str = "BRUNT_GUARD";
 /// Marks a process as a disk probe; the value is the folder it writes to.
 pub(crate) const DISK_PROBE_MARK: &str = "BRUNT_DISK_PROBE";
 
-/// Starts this program again in the role of `mark`, with its input and output piped.
+/// Starts this program in the role of `mark`, with its input and output piped.
 pub(crate) fn start_again(mark: &str, value: &str) -> io::Result<Child> {
     // A program that doesn't call `helper::serve_if_asked` would run normally and start another helper.
     if [MEMORY_MARK, GUARD_MARK, DISK_PROBE_MARK]

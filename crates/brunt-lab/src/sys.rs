@@ -34,8 +34,8 @@ pub(crate) fn enter_network(namespace: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
 }
 
-/// Moves the calling thread to a mount namespace with the root `root`. Its working folder becomes the one with the same
-/// path there; if none exists, it keeps the previous one.
+/// Moves the calling thread to a mount namespace with the root `root`. The thread's working folder becomes the one
+/// with the same path there; if none exists, the thread keeps the previous one.
 pub(crate) fn enter_mounts(mounts: BorrowedFd<'_>, root: BorrowedFd<'_>) -> io::Result<()> {
     use rustix::fs::{Mode, OFlags, open};
     use rustix::process::{chdir, chroot, fchdir};
@@ -173,7 +173,7 @@ impl Signals {
 }
 
 /// Creates a TAP device in the calling thread's network namespace, with a virtio-net header of
-/// [`crate::link::VNET_HEADER_BYTES`] before each frame. Closing the last descriptor removes it.
+/// [`crate::link::VNET_HEADER_BYTES`] before each frame. Closing the last descriptor removes the device.
 pub(crate) fn open_tap(name: &str) -> io::Result<OwnedFd> {
     let flags =
         rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
@@ -203,7 +203,7 @@ pub(crate) fn set_tap_offload(tap: BorrowedFd<'_>, offload: libc::c_uint) -> io:
     .map(drop)
 }
 
-/// A device request.
+/// Builds an ioctl request for this device.
 fn ifreq(device: &str) -> libc::ifreq {
     assert!(
         device.len() < libc::IFNAMSIZ,
@@ -445,7 +445,8 @@ pub(crate) fn adopt(number: RawFd) -> io::Result<OwnedFd> {
 /// Removes an environment variable.
 ///
 /// # Panics
-/// If other threads might read it concurrently: call this only from the first thread, before starting others.
+/// If other threads might read the environment concurrently: call this only from the first thread, before starting
+/// others.
 pub(crate) fn remove_variable(name: &str) {
     let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     assert!(

@@ -28,7 +28,7 @@ const PROTOTYPE_BUFFER_BYTES: i32 = 256 << 20;
 pub struct LinkConfig {
     /// Its name.
     pub name: String,
-    /// The two hosts that it connects.
+    /// The two hosts that the link connects.
     pub between: [String; 2],
     /// From the first host to the second, and back.
     pub settings: [Settings; 2],
@@ -265,8 +265,8 @@ fn open_prototype(host: &Host, number: u8, mtu: u32, wire_size: bool) -> io::Res
     })
 }
 
-/// Sets up the device of one end: brings it up and adds the neighbour. `place` (link, pair, side)
-/// makes its Ethernet address unique in the lab.
+/// Sets up the device of one end: brings it up and adds the neighbour. `place` (link, pair, side) makes the device's
+/// Ethernet address unique in the lab.
 fn connect(host: &Host, other: &Host, name: &str, place: [u8; 3], mtu: u32) -> io::Result<u32> {
     // A locally administered address.
     let address = |[link, pair, side]: [u8; 3]| [0x02, 0x42, 0x52, link, pair, side];

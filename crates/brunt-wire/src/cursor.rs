@@ -73,7 +73,7 @@ impl<'a> Cursor<'a> {
         &self.bytes[self.at..]
     }
 
-    /// An error `back` bytes before the current position.
+    /// An error at the position `back` bytes before the current one.
     #[inline]
     pub fn malformed(&self, back: usize, what: &'static str) -> ParseError {
         Malformed::new(self.at.saturating_sub(back), what).into()

@@ -61,7 +61,7 @@ impl<'a> XdrWriter<'a> {
     /// Appends a variable-length opaque: its length, bytes and padding.
     ///
     /// # Panics
-    /// If there are more than 2^32 - 1 bytes.
+    /// Panics if there are more than 2^32 - 1 bytes.
     #[inline]
     pub fn opaque(&mut self, bytes: &[u8]) {
         self.u32(u32::try_from(bytes.len()).expect("the length of an opaque fits in 32 bits"));
@@ -73,7 +73,7 @@ impl<'a> XdrWriter<'a> {
     /// padding itself.
     ///
     /// # Panics
-    /// If only a part of the data's bytes is available.
+    /// Panics if only a part of the data's bytes is available.
     #[inline]
     pub fn data(&mut self, data: FileData<'_>) {
         self.u32(data.len);

@@ -11,7 +11,7 @@ use brunt_actors::{
 
 const SOON: Duration = Duration::from_secs(600);
 
-/// Forwards each message to `next`, tagged with its number.
+/// Forwards each message to `next`, tagged with this actor's number.
 struct Forward {
     number: u64,
     next: Address<(u64, u64)>,
@@ -240,7 +240,7 @@ fn a_cycle_of_full_inboxes_is_broken() {
         let mut system = Builder::default().schedulers(schedulers).budget(2).manual();
         let left = echoes(&system, 2);
         system.run();
-        // 1 + 2 + 4 + 8 + 16 + 32 messages.
+        // 1 + 2 + 4 + 8 + 16 + 32 = 63 messages: five hops, with two copies of each message.
         left.send(Ball::Hops(5)).unwrap();
         system.run();
         let snapshot = system.snapshot();

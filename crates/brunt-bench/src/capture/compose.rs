@@ -79,9 +79,9 @@ pub struct CaptureBursts {
     pub every_ns: u64,
     /// Calls per burst.
     pub calls: u64,
-    /// Each file of the built-in capture stands for up to this many files; a few of them get most of the accesses.
+    /// Each file of the built-in capture becomes up to this many files; a few of them get most of the accesses.
     pub files: u32,
-    /// After this many bursts, other files are used.
+    /// The set of files changes after this many bursts.
     pub files_for: u64,
 }
 
@@ -164,7 +164,7 @@ struct Composer<P> {
     time_ns: u64,
     frame: Vec<u8>,
     data: Vec<u8>,
-    /// Number of variants of each file in use, and the first of them.
+    /// Number of variants of each file that are in use, and the first of these.
     files: u32,
     first_file: u32,
 }
@@ -448,7 +448,7 @@ impl<P: PacketOut> Composer<P> {
         let pseudo = 6 + (frame.len() - 34) as u64;
         let total = sum(sum(pseudo, &frame[26..34]), &frame[34..]);
         frame[50..52].copy_from_slice(&fold(total).to_be_bytes());
-        // 10 Gb/s, with pauses.
+        // Packets follow each other as on a 10 Gb/s link, plus a random pause of less than 1 µs.
         self.time_ns += frame.len() as u64 * 8 / 10 + self.random.below(1000);
         self.to.put(&CapturedPacket {
             time_ns: self.time_ns,
@@ -491,7 +491,7 @@ impl End {
     }
 }
 
-/// Sums 16-bit words (RFC 1071).
+/// Adds bytes to a sum of big-endian 32-bit words, which [`fold`] reduces to the 16-bit sum of RFC 1071.
 fn sum(start: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     let mut total = start

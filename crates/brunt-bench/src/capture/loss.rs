@@ -301,7 +301,7 @@ mod tests {
     use super::*;
     use crate::capture::compose::{CaptureContent, compose};
 
-    /// More packets than the test's capture has.
+    /// More than the number of packets in the test's capture.
     const PACKETS_MAX: usize = 1 << 16;
 
     /// The required share of the recoverable iSCSI commands is recovered, and none is invented.

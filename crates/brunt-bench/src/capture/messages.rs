@@ -137,7 +137,7 @@ impl Segments {
     fn add(&mut self, packet: u64, ends: (Endpoint, Endpoint), seq: u32, bytes: &[u8]) {
         let stream = self.streams.entry(ends).or_default();
         let segment = stream.data.entry(seq).or_default();
-        // A retransmission may be longer.
+        // A retransmission may be longer than the segment, so keep the longer one.
         if segment.len() < bytes.len() {
             *segment = bytes.to_vec();
         }
@@ -294,7 +294,7 @@ impl CallAndReply {
     /// A READ at another offset that is answered with `data`.
     ///
     /// # Panics
-    /// This is not a successful READ.
+    /// The exchange is not a successful READ.
     pub fn read(&self, xid: u32, files: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let (mut call, mut reply) = self.varied(xid, files);
         // READ3args end with offset and count.
@@ -319,7 +319,7 @@ impl CallAndReply {
     /// A WRITE of `data` at another offset.
     ///
     /// # Panics
-    /// This is not a successful WRITE.
+    /// The exchange is not a successful WRITE.
     pub fn write(&self, xid: u32, files: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let (mut call, mut reply) = self.varied(xid, files);
         let (header, args, ..) = self.parts().expect("the message is complete");

@@ -1,7 +1,7 @@
 //! Measures an analysis over time while a tap repeatedly loses packets (Figure 8 of the Chronicle paper). Packets
 //! arrive at a set pace, in phases with and without losses. For each interval, counts the operations found, the
-//! packets that have arrived but not been analysed (the backlog), and the data that is kept because something before
-//! it is missing.
+//! packets that have arrived but not been analysed (the backlog), and the data that is held back because earlier data
+//! is missing.
 //!
 //! The rule: a clock sets the arrival times, not the reader. A packet is due when the line would have carried
 //! everything before it; a packet that is due but not analysed is backlog, however late the analysis is.

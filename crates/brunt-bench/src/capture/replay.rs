@@ -35,13 +35,13 @@ impl Replay<'_> {
     pub fn run(&self, file: &Path, output: &dyn Console) -> BenchResult {
         if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
             return Err(BenchError::usage(
-                "--rate must be a number of gigabits above zero",
+                "--rate must be a number of gigabits per second above zero",
             ));
         }
         let frames = Frames::load(file)?;
         let sent = self.send(&frames, output)?;
         output.line(format_args!(
-            "{} packets sent in {:.3} s: {:.3} Gb/s, {:.0} packets/s; the interface was full {} times",
+            "{} packets sent in {:.3} s: {:.3} Gb/s, {:.0} packets/s; {} send retries (full queue)",
             sent.packets,
             sent.seconds,
             sent.gbit(),
@@ -96,7 +96,7 @@ impl Replay<'_> {
     }
 }
 
-/// What was sent.
+/// The amount of traffic sent, and the time it took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SentPackets {
     /// Packets.
@@ -105,7 +105,7 @@ pub struct SentPackets {
     pub bytes: u64,
     /// How long sending took.
     pub seconds: f64,
-    /// How often the interface had no room.
+    /// Number of send retries because the interface's queue was full (or a signal arrived).
     pub full: u64,
 }
 

@@ -294,7 +294,7 @@ fn size_verdicts(subject: &SubjectCapture, trace: &Contestant, zstd_bytes: u64) 
     );
     let of_zstd = trace_bytes as f64 / zstd_bytes as f64;
     let text = format!(
-        "it is {of_zstd:.2} times as large as the capture under `zstd -3` ({:.1} MB)",
+        "the trace is {of_zstd:.2} times as large as the capture compressed with `zstd -3` ({:.1} MB)",
         zstd_bytes as f64 / 1e6
     );
     let zstd = match goals.below_zstd && judged {

@@ -17,11 +17,11 @@ use crate::scratch::Scratch;
 /// The goals for a kind of capture, on two cores of a machine like the one they were set on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goals {
-    /// With one core, all analyses: gigabits per second.
+    /// All analyses on one core: gigabits per second.
     pub analyses_gbit: f64,
-    /// With two cores, writing the trace: gigabits per second.
+    /// Writing the trace on two cores: gigabits per second.
     pub trace_gbit: Option<f64>,
-    /// With two cores, writing the trace: calls per second.
+    /// Writing the trace on two cores: calls per second.
     pub trace_calls: Option<f64>,
     /// The capture's size divided by the trace's.
     pub smaller: f64,

@@ -54,7 +54,7 @@ pub fn run(
     Ok(())
 }
 
-/// `runs` contains the runs with all tables, then those in the order of [`WITHOUT`].
+/// `runs` contains the runs with all tables, then those without the tables in [`WITHOUT`], in that order.
 fn print(subject: &SubjectCapture, runs: &[Vec<ProgramRun>], output: &dyn Console) -> Value {
     let [all, without @ ..] = runs else {
         unreachable!("the run with all tables comes first")

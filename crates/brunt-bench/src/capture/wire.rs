@@ -1,6 +1,6 @@
 //! `brunt-bench capture --wire SEND,CAPTURE`: the highest rate at which packets can be taken from an interface
 //! without losing any, by a bare packet ring and by `AF_XDP`, both of which only count, and by `brunt capture`, with
-//! and without a trace. All take turns on the same pair of interfaces in the same run.
+//! and without a trace. All readers take turns on the same pair of interfaces in the same run.
 //!
 //! The rule: a rate counts only if every packet that was sent was seen. Figures for faster networks are extrapolated
 //! from CPU times, and labelled as such.
@@ -32,7 +32,7 @@ const GOAL: f64 = 0.8;
 /// How long packets are sent in each attempt.
 const ATTEMPT: Duration = Duration::from_secs(2);
 const ATTEMPT_QUICK: Duration = Duration::from_millis(500);
-/// Halvings of the interval that contains the rate: to 1/64 of the sender's rate.
+/// Number of bisections of the interval that contains the rate: 6 narrow it to 1/64 of the sender's rate.
 const STEPS: u32 = 6;
 const STEPS_QUICK: u32 = 3;
 /// Network rates to extrapolate to.
@@ -108,7 +108,7 @@ impl Attempt {
         self.lost() as f64 / self.sent.packets.max(1) as f64
     }
 
-    /// The stage that used most of a core, and that share.
+    /// The stage that used the largest share of a core, and that share.
     fn busiest(&self) -> Option<(&str, f64)> {
         let stages = self.cpu.iter();
         let shares = stages.map(|(stage, spent)| (stage.as_str(), spent / self.sent.seconds));
@@ -463,7 +463,7 @@ mod tests {
         }
     }
 
-    /// 1 us per packet of 1,250 bytes: at 25 Gb/s there are 2.5 million packets per second, for 2.5 cores.
+    /// 1 us per packet of 1,250 bytes: 25 Gb/s are 2.5 million packets per second, which need 2.5 cores.
     #[test]
     fn cores_follow_from_the_time_per_packet() {
         let costs = costs(&[attempt(1000, 1000, 1e-3), attempt(3000, 3000, 3e-3)]);

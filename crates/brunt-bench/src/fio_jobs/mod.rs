@@ -18,7 +18,7 @@ use crate::{BenchError, BenchResult, Console, fio, program};
 
 /// How much of a file or device the jobs access.
 const SIZE_BYTES: u64 = 256 << 20;
-/// Fewer requests than this don't have a percentile worth comparing.
+/// With fewer requests than this, a percentile isn't worth comparing.
 const FEWEST: f64 = 200.0;
 /// The deviation from 1 above which a ratio is marked.
 const CLOSE: f64 = 0.05;
@@ -78,7 +78,7 @@ impl FioJobsBench {
     pub fn run(self, output: &dyn Console) -> BenchResult {
         if self.dir.is_empty() && self.device.is_empty() {
             return Err(BenchError::usage(
-                "give --dir or --device: the jobs need one",
+                "give --dir or --device: the jobs need a place to run",
             ));
         }
         let version = fio::version_of(&self.fio)?;

@@ -68,7 +68,7 @@ struct HostsStarted {
     estimate: StartSpread,
 }
 
-/// Runs the rounds of both sides.
+/// Runs the rounds of both sides: the hosts, and bare processes.
 pub(super) fn measure(
     testbed: &Testbed,
     rounds: u32,
@@ -80,7 +80,7 @@ pub(super) fn measure(
         load.open(&LoadTarget::default(), &AtomicBool::new(false))
             .map_err(BenchError::failed)
     };
-    // The connections keep referring to the controller's namespace.
+    // Connections stay in the namespace where they were opened, so only opening them has to run there.
     testbed.on_controller(open)?;
     for round in 0..rounds {
         if output.is_interrupted() {

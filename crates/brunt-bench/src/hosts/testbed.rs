@@ -21,7 +21,7 @@ use crate::{BenchError, Console};
 
 /// The port that agents listen on; each host has its own ports.
 const PORT: u16 = 7420;
-/// Longer than anything here takes.
+/// Timeout, longer than any step here takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// The program and its version, as printed by `brunt --version`: all crates share one version.
 pub(super) const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
@@ -152,7 +152,7 @@ impl Testbed {
             .map_err(BenchError::failed)?
     }
 
-    /// Connection options for a host, as a user's commands would have them.
+    /// Connection options for a host, as a user would give them.
     ///
     /// # Errors
     /// The controller's certificate cannot be read.
@@ -227,8 +227,8 @@ fn make_keys(scratch: &Scratch) -> Result<(), BenchError> {
     std::fs::write(scratch.join("ssh_config"), config).map_err(BenchError::failed)
 }
 
-/// Starts sshd on a host. The shift is part of the host; the controller doesn't request it. The user's login scripts
-/// don't run, because they would be measured, too.
+/// Starts sshd on a host. The clock shift belongs to the host; the controller doesn't request it. The user's login
+/// scripts don't run, because they would be measured, too.
 fn serve_ssh(
     scratch: &Scratch,
     name: &str,

@@ -77,7 +77,7 @@ impl LoadPeers {
                 fio("libaio batched", &format!("--ioengine=libaio {batches}"));
             }
         }
-        // t/io_uring only reads, and has nothing faster for reads through the page cache.
+        // t/io_uring only reads, and has no option that makes reads through the page cache faster.
         if let (Some(program), Some(path), false) = (&self.t_io_uring, &job.path, job.is_write) {
             peers.push(LoadPeer {
                 name: "t/io_uring".into(),
@@ -101,7 +101,7 @@ fn fio_arguments(job: &Job, options: &str) -> Vec<String> {
     };
     let mut all: Vec<String> =
         words("--bs=4k --norandommap --time_based --allow_file_create=0").collect();
-    // Measured from before the submission, like Brunt's response times.
+    // Latencies start before the submission, like Brunt's response times.
     all.extend(words("--lat_percentiles=1 --clat_percentiles=0"));
     all.push(format!("--rw={kind}"));
     all.push(format!("--iodepth={}", job.depth));
@@ -117,7 +117,7 @@ fn fio_arguments(job: &Job, options: &str) -> Vec<String> {
 fn t_io_uring_arguments(job: &Job, path: &Path) -> Vec<String> {
     let depth = job.depth;
     let direct = u8::from(job.is_direct);
-    // Fixed buffers and registered files, without polling: the device has no queues for that.
+    // Fixed buffers and registered files, but no polling, because the device has no queues for it.
     let mut all: Vec<String> = words(&format!(
         "-d{depth} -s{depth} -c{depth} -b4096 -p0 -B1 -F1 -n1 -R1 -O{direct} -X1"
     ))
@@ -137,7 +137,7 @@ impl LoadPeer {
                 let (_, cpu) = self.measured(Duration::from_millis(1))?;
                 Ok(cpu.min(least))
             }),
-            // t/io_uring runs for whole seconds, and starts at once.
+            // t/io_uring can't run for less than a second, but it starts at once, so there is nothing to subtract.
             PeerProgram::TIoUring(_) => self.measured(Duration::from_secs(1)).map(|_| 0.0),
         }
     }

@@ -1,4 +1,4 @@
-//! Labelled experiments: four runs of intervals with a fault whose effect is known.
+//! Labelled experiments: four runs each, divided into intervals, with a fault whose effect is known.
 
 use std::ops::Range;
 
@@ -58,7 +58,7 @@ pub(super) struct Case {
     pub interval_s: f64,
     /// The intervals that the fault touches.
     pub window: Range<usize>,
-    /// The shares of the first and of the last interval in `window` that the fault leaves out.
+    /// The shares of the first and of the last interval in `window` that lie outside the fault.
     pub spared: [f64; 2],
     /// The share of the rate that remains in each interval.
     pub left: Vec<f64>,
@@ -94,7 +94,7 @@ impl Case {
         };
         let left = left(effect, count, &window, spared);
         let has_blips = count >= 40 && random.chance(0.3);
-        // Few requests for a quantised rate, many for all other shapes.
+        // A quantised rate needs few requests per interval; all other shapes get many.
         let level = match shape {
             Shape::Quantised => deviation.powi(-2) / interval_s,
             _ => LEVEL,
@@ -216,7 +216,8 @@ impl Case {
         if self.effect != Effect::Slowly {
             return true;
         }
-        // The end of a line fitted to this many intervals has twice the error of their mean; the line rises by 0.5.
+        // The end of a line fitted to this many intervals has twice the standard error of their mean; the line rises
+        // by 0.5 in total, and the error must stay below its rise per interval.
         let intervals = ((self.left.len() - self.window.end) / 2).max(1) as f64;
         let error = 2.0 * self.shape.surprise(self.deviation) / intervals.sqrt();
         2.576 * error <= 0.5 / intervals
@@ -225,7 +226,8 @@ impl Case {
     /// Whether a detector that knows the noise locates the edge of a fall by `fall` to within one interval in 99 % of
     /// single runs.
     pub(super) fn is_sharp(&self, fall: f64) -> bool {
-        // Edges that are one and two intervals off differ in two intervals; 2.576 standard errors on either side.
+        // The true edge and one that is two intervals off differ by `fall` in two intervals; telling them apart takes
+        // 2.576 standard errors on either side of the middle.
         2f64.sqrt() * fall / self.shape.surprise(self.deviation) >= 2.0 * 2.576
     }
 }

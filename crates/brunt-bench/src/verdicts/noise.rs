@@ -10,7 +10,7 @@ use brunt_core::random::Random;
 /// A noise shape.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Shape {
-    /// Independent and normal.
+    /// Independent and normally distributed.
     White,
     /// First-order autoregression with this coefficient.
     Alike(f64),
@@ -115,7 +115,8 @@ impl Shape {
                     .collect()
             }
             Shape::Gamma => {
-                // The sum of an integer number of exponentials: the closest deviation at or below the requested one.
+                // The mean of an integer number of exponentials, whose deviation is the closest one at or below
+                // `deviation`.
                 let of = deviation.powi(-2).ceil().clamp(1.0, 400.0) as usize;
                 (0..count)
                     .map(|_| {
@@ -203,7 +204,8 @@ impl Shape {
 
     /// How far an interval typically deviates from what its neighbours and the shape predict, as a share of the mean.
     pub(super) fn surprise(self, deviation: f64) -> f64 {
-        // Two edges in many intervals, so that all unknowns except the noise matter little.
+        // The larger error for a step and for a single interval, among 400 intervals, so that estimating the other
+        // unknowns matters little.
         let hit: Vec<bool> = (0..400).map(|at| at >= 200).collect();
         let single: Vec<bool> = (0..400).map(|at| at == 200).collect();
         self.ideal_error(&single, deviation)

@@ -18,13 +18,13 @@ pub(super) struct Score {
     pub open: bool,
     /// The probability that a detector that knows the noise reports an effect.
     pub ceiling: f64,
-    /// Whether the drop is within two points of the truth, or the truth in the interval.
+    /// Whether the drop is within two percentage points of the truth, or its interval contains the truth.
     pub drop_right: Option<bool>,
     /// Whether the drop's interval contains the truth.
     pub drop_covered: Option<bool>,
-    /// Whether the number of lost requests is within 10 % of the truth, or the truth is in the interval.
+    /// Whether the number of lost requests is within 10 % of the truth, or its interval contains the truth.
     pub lost_right: Option<bool>,
-    /// Whether the excess wait is within 10 % of the truth, or the truth is in the interval.
+    /// Whether the excess wait is within 10 % of the truth, or its interval contains the truth.
     pub wait_right: Option<bool>,
     /// Runs whose time to detection is within one interval of the truth, and all runs; both 0 unless the case allows
     /// determining that time.
@@ -119,7 +119,7 @@ fn times(case: &Case, runs: &[Degradation], all: &OverRuns, score: &mut Score) {
         }
         return;
     };
-    // The series must go on for half an interval more than the second for which a recovery has to last.
+    // A recovery has to last for a second, so the series must continue for that long after it, plus half an interval.
     if after_s - truth < 1.0 + 0.5 * case.interval_s {
         return;
     }

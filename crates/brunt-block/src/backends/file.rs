@@ -1,5 +1,5 @@
 //! A file or block device on the thread's ring: O_DIRECT where available, registered buffers and file, fully
-//! asynchronous, no allocation per request. Used by targets and loads. This file owns the unsafe submissions.
+//! asynchronous, no allocation per request. Used by targets and loads. All unsafe submissions are in this file.
 //!
 //! Durability of a completed write: by default the data is in the device's cache (without O_DIRECT, in the page cache),
 //! as with fio. A `Flush` makes every write completed before its submission stable; `force_unit_access` does so for a
@@ -83,7 +83,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
     preview: |path, options| medium::preview(&named(path)?, &FileOptions::take(options)?),
 };
 
-/// Decodes the path in a URL. Rejects it if only a file with the literal percent signs exists.
+/// Decodes the path in a URL. Rejects a path that exists only with its percent signs taken literally.
 fn named(place: &str) -> Result<PathBuf, OpenError> {
     let path = device_path::decode(place);
     let literal = Path::new(place);
@@ -105,7 +105,7 @@ pub struct FileOptions {
     pub block_bytes: Option<u32>,
     /// Bypass the page cache where possible.
     pub direct: bool,
-    /// Completed writes become stable only with a flush; otherwise on completion.
+    /// Whether completed writes become stable only with a flush, rather than on completion.
     pub write_back: bool,
     /// Size of a new file.
     pub size_bytes: Option<u64>,
@@ -154,7 +154,7 @@ impl Default for FileOptions {
     }
 }
 
-/// A file or block device; see the module.
+/// A file or block device.
 pub struct FileBackend {
     shared: Arc<Shared>,
 }
@@ -163,10 +163,10 @@ struct Shared {
     info: DeviceInfo,
     path: PathBuf,
     medium: Medium,
-    /// Size in whole blocks when last checked.
+    /// Size in bytes, a whole number of blocks, when last checked.
     size_bytes: AtomicU64,
     write_through: bool,
-    /// The file system doesn't support the operation: don't try again.
+    /// Whether the file system was found not to support the operation, so that it isn't tried again.
     no_punch: AtomicBool,
     no_zero_range: AtomicBool,
 }
@@ -186,7 +186,7 @@ impl FileBackend {
     /// Opens a file or block device.
     ///
     /// # Errors
-    /// It doesn't exist, may not be opened, is in use, or doesn't fit the options.
+    /// The file or device doesn't exist, may not be opened, is in use, or doesn't fit the options.
     pub fn open(path: &Path, options: &FileOptions) -> Result<FileBackend, OpenError> {
         let medium = medium::open(path, options)?;
         let info = DeviceInfo {
@@ -220,7 +220,7 @@ impl FileBackend {
         &self.shared.path
     }
 
-    /// Whether it is a block device rather than a file.
+    /// Whether the medium is a block device rather than a file.
     pub fn is_block_device(&self) -> bool {
         self.shared.medium.block_device
     }
@@ -261,7 +261,8 @@ impl Backend for FileBackend {
         false
     }
 
-    /// Holes read as zeros; a disk may return anything for discarded blocks.
+    /// True for files whose file system punches holes, which read as zeros; a disk may return anything for discarded
+    /// blocks.
     fn unmap_reads_zeros(&self) -> bool {
         !self.shared.medium.block_device && !self.shared.no_punch.load(Ordering::Relaxed)
     }
@@ -354,10 +355,10 @@ struct FileDevice {
     polled: bool,
     /// Maximum number of requests.
     depth: usize,
-    /// As many slots as requests were ever outstanding at once.
+    /// Grows to the peak number of outstanding requests.
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Swapped with the port's queue, because completions arrive in batches.
+    /// Swapped with the port's queue to take completions in batches.
     arrived: VecDeque<RingCompletion>,
     /// Requests completed without the kernel.
     ready: Vec<Completion>,
@@ -612,7 +613,8 @@ impl Drop for FileDevice {
             // The disk doesn't respond: memory that it may still write to must not be freed.
             std::mem::forget(std::mem::take(&mut self.slots));
             std::mem::forget(std::mem::take(&mut self.zeros));
-            // A helper thread that has yet to make its call must not find another file under this descriptor.
+            // Keeps the descriptor open, so that a late call by a helper thread can't reach another file that reuses
+            // its number.
             std::mem::forget(Arc::clone(&self.shared));
         }
         self.port.ring().remove_file(self.file);

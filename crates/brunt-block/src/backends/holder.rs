@@ -45,7 +45,7 @@ impl Attempts {
     /// Sleeps until the next attempt.
     ///
     /// # Errors
-    /// The waiting time is over; the error contains the user of the file.
+    /// The waiting time is over; the error names the user of the file.
     pub(crate) fn pause(&self, metadata: &Metadata) -> Result<(), StillInUse> {
         let waited = self.0.elapsed();
         let holder = (waited >= HOLDER_WAIT).then(|| writer(metadata)).flatten();
@@ -65,7 +65,7 @@ impl Attempts {
     /// Sleeps until the next attempt to open a disk exclusively.
     ///
     /// # Errors
-    /// The waiting time is over, or the kernel itself uses the disk; the error contains the user of the disk. Kernel
+    /// The waiting time is over, or the kernel itself uses the disk; the error names the user of the disk. Kernel
     /// uses (mounts, volumes, swap) don't end on their own, so this doesn't wait for them.
     pub(super) fn pause_for_disk(&self, metadata: &Metadata) -> Result<(), StillInUse> {
         match kernel_use(metadata.rdev()) {
@@ -78,8 +78,8 @@ impl Attempts {
 /// See [`share_files`].
 static SHARED: AtomicBool = AtomicBool::new(false);
 
-/// Disables file locking in this process from now on, because it works for a controller whose run may have workers on
-/// other hosts using the same file.
+/// Disables file locking in this process from now on. Meant for a process that works for a controller, whose run may
+/// have workers on other hosts that use the same file.
 pub fn share_files() {
     SHARED.store(true, Ordering::Relaxed);
 }

@@ -27,7 +27,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
     example: "join:[memory:1MiB],[memory:1MiB]",
     options: &[],
     open,
-    // Not known without opening the members.
+    // The properties are not known without opening the members.
     preview: |_, _| Ok(None),
 };
 
@@ -67,11 +67,11 @@ pub enum JoinError {
     Blocks {
         /// The device with the largest blocks.
         device: String,
-        /// Its block size in bytes.
+        /// Block size of `device` in bytes.
         bytes: u32,
-        /// The device whose block size doesn't divide that.
+        /// The device whose block size doesn't divide that of `device`.
         other: String,
-        /// Its block size in bytes.
+        /// Block size of `other` in bytes.
         other_bytes: u32,
     },
     /// A device is smaller than one block of another device.
@@ -81,11 +81,11 @@ pub enum JoinError {
     TooSmall {
         /// The small device.
         device: String,
-        /// Its size.
+        /// Size of `device`.
         size: Size,
         /// The device with the largest blocks.
         other: String,
-        /// Its block size in bytes.
+        /// Block size of `other` in bytes.
         bytes: u32,
     },
     /// The total size exceeds 64 bits.
@@ -96,7 +96,7 @@ pub enum JoinError {
     },
 }
 
-/// Several devices concatenated into one; see the module.
+/// Several devices concatenated into one.
 pub struct JoinedBackend {
     members: Vec<Arc<dyn Backend>>,
     /// Each member's end offset.
@@ -275,7 +275,7 @@ struct Member {
 /// A flush sent to several members.
 struct JointFlush {
     tag: u64,
-    /// Number of members that have not completed it.
+    /// Number of members that have not completed the flush.
     left: usize,
     /// The first failure.
     result: Result<(), DeviceError>,

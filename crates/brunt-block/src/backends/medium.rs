@@ -1,6 +1,6 @@
 //! Opens a file or block device for [`super::file`] and determines its properties: size, blocks, alignment, O_DIRECT,
 //! holes. Everything here happens once, on opening, in plain system calls; missing features become notes printed with
-//! the results. This file owns the unsafe ioctls and `statx`.
+//! the results. All unsafe ioctls and `statx` calls for files are in this file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -48,20 +48,20 @@ const FILE_SYSTEMS: &[(u64, &str)] = &[
 pub(super) struct Medium {
     pub file: File,
     pub block_device: bool,
-    /// The file has a name in a directory, and should keep that name.
+    /// Whether the file has a name in a directory, and should keep that name.
     pub named: bool,
-    /// It was opened with O_DIRECT.
+    /// Whether the file or device was opened with O_DIRECT.
     pub direct: bool,
-    /// The file system is in memory.
+    /// Whether the file system is in memory.
     pub in_memory: bool,
     pub read_only: bool,
-    /// Size in bytes; whole blocks.
+    /// Size in bytes, a whole number of blocks.
     pub size_bytes: u64,
     pub block_bytes: u32,
     pub physical_block_bytes: u32,
     /// Required memory alignment of buffers, in bytes.
     pub buffer_align: usize,
-    /// Hole punching is supported and frees space.
+    /// Whether hole punching is supported and frees space.
     pub punch: bool,
     pub notes: Vec<String>,
     /// Where the data is stored.
@@ -486,7 +486,7 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     };
     let made = written.and_then(|()| file.set_len(size_bytes).map_err(failed));
     if made.is_err() && options.temporary {
-        // The file was created above, and no other code would remove it.
+        // The file was created above, and no other code would remove it after an error.
         let _ = std::fs::remove_file(path);
     }
     made

@@ -1,5 +1,5 @@
-//! `memory:SIZE`: blocks in anonymous memory, which takes space only where it was written, so a LUN may be larger than
-//! the machine's memory. Served inline: a target sends from it and receives into it.
+//! `memory:SIZE`: blocks in anonymous memory. Only written blocks take up space, so a LUN may be larger than the
+//! machine's memory. Served inline: a target sends directly from the medium and receives into it.
 
 use std::io;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn memory_within(url: &str, nesting_left: u32) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// A disk in memory; see the module.
+/// A disk in memory.
 pub struct MemoryBackend {
     info: DeviceInfo,
     memory: Arc<SparseMemory>,

@@ -111,7 +111,7 @@ fn in_size(info: &DeviceInfo, size_bytes: u64, request: &Request) -> Result<(), 
         .offset
         .checked_add(request.len)
         .is_some_and(|end| end <= size_bytes);
-    // Block sizes are powers of two; a division would cost as much as the rest of a null request.
+    // For powers of two, a mask replaces the divisions, which would cost as much as the rest of a null request.
     let whole = match block.is_power_of_two() {
         true => (request.offset | request.len) & (block - 1) == 0,
         false => request.offset.is_multiple_of(block) && request.len.is_multiple_of(block),

@@ -1,4 +1,4 @@
-//! `null:SIZE`: discards writes and reads as zeros. The diskless mode of Aiken and Grunwald, 2003, section 2.2:
+//! `null:SIZE`: discards writes; reads return zeros. The diskless mode of Aiken and Grunwald, 2003, section 2.2:
 //! measures everything except the disk. Served inline.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::{Backend, Device, DeviceInfo, Inline, MediumState, Op, Request, Ring}
 /// The table entry.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "null",
-    help: "discards writes and reads zeros",
+    help: "discards writes; reads return zeros",
     example: "null:1GiB",
     options: &[
         (
@@ -43,7 +43,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
     },
 };
 
-/// A device without a medium; see the module.
+/// A device without a medium.
 pub struct NullBackend {
     info: DeviceInfo,
     size_bytes: Arc<AtomicU64>,

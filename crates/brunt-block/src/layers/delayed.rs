@@ -74,7 +74,7 @@ pub struct Delay {
     pub service: ServiceTime,
     /// Maximum number of requests in service at once; `None`: unlimited.
     pub servers: Option<u32>,
-    /// All open devices share the same servers.
+    /// Whether all open devices share the same servers.
     pub shared: bool,
     /// Seed of the service times, from which each open device draws its own sequence.
     pub seed: u64,
@@ -259,8 +259,8 @@ impl DelayedBackend {
     pub fn new(inner: Arc<dyn Backend>, delay: Delay, clock: Clock) -> DelayedBackend {
         let mut info = inner.info().clone();
         let servers = match delay.servers {
-            Some(count) if delay.shared => format!("{count} at a time for all threads"),
-            Some(count) => format!("{count} at a time"),
+            Some(count) if delay.shared => format!("{count} requests at a time across all threads"),
+            Some(count) => format!("{count} requests at a time per thread"),
             None => "no queueing".to_string(),
         };
         info.notes.push(format!(
@@ -335,7 +335,7 @@ impl Backend for DelayedBackend {
 struct Slot {
     tag: u64,
     due: Nanos,
-    /// Arrival order, which is also the completion order of requests due at the same time.
+    /// Position in order of arrival; requests due at the same time complete in this order.
     sequence: u64,
     buf: Buf,
     result: Result<(), DeviceError>,
@@ -591,8 +591,8 @@ mod tests {
         let mut bench = Bench::new("disk:512MB/s-256MB/s,zones=2,seek=1ms-1ms", 8);
         bench.submit(0..3);
         let times = bench.finish();
-        // The first request starts at the arm's position; the second returns to the same position: a seek and up to a
-        // revolution.
+        // The first request starts at the arm's position; the second one returns there, which takes a seek and up to
+        // a revolution.
         assert_eq!(times[0], (0, 1_000));
         for (before, after) in times.iter().zip(&times[1..]) {
             let took = after.1 - before.1;

@@ -14,7 +14,7 @@
 //! track or head switch: all bytes of a request transfer at its zone's rate. Requests without data (a flush) take no
 //! time.
 //!
-//! The rule: this module is pure: the arm's position and the random numbers come from the caller.
+//! The rule: this module is pure; the arm's position and the random numbers come from the caller.
 
 use std::time::Duration;
 

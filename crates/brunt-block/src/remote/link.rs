@@ -29,7 +29,7 @@ pub struct Opening<P: RemoteProtocol> {
     pub connect_trouble: Option<String>,
 }
 
-/// A connection and its session; see the module.
+/// A connection and its session.
 pub struct RemoteLink<P: RemoteProtocol> {
     protocol: P,
     session: P::Session,

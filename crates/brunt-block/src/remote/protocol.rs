@@ -156,13 +156,13 @@ pub trait RemoteProtocol {
     /// The device's name, for messages.
     fn name(&self) -> String;
 
-    /// Whether a new connection leads to a different device than before, and how it differs.
+    /// If a new connection leads to a different device than before: how that device differs.
     fn changed(&self, connection: &Self::Connection) -> Option<String>;
 
     /// Puts a connection on the ring and resumes the session on it.
     ///
     /// # Errors
-    /// Any error from the kernel.
+    /// A system call fails.
     fn bring_up(
         &mut self,
         session: &mut Self::Session,

@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingFile {
     pub fd: RawFd,
-    /// Its index among io_uring's registered files, if registered.
+    /// The file's index among io_uring's registered files, if registered.
     pub slot: Option<u32>,
     pub manner: Manner,
 }
@@ -25,10 +25,10 @@ pub(crate) enum Manner {
     Alone,
 }
 
-/// One call. The memory that it points to stays valid until it completes.
+/// One call. The memory that the call points to stays valid until the call completes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
-    /// preadv2 into one buffer. `registered`: the index of the registered buffer that contains it.
+    /// preadv2 into one buffer. `registered`: the index of the registered buffer that contains the memory.
     Read {
         file: RingFile,
         base: *mut u8,

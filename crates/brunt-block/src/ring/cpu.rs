@@ -31,7 +31,8 @@ pub(super) fn of_thread(thread: libc::pid_t) -> Option<u64> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCpu {
     /// CPU time of other threads that work for the ring, kernel threads (io-wq, SQPOLL) or helpers, in nanoseconds.
-    /// Excludes the last work of an io-wq thread that exited between two readings. `None` if they cannot be found.
+    /// Excludes the last work of an io-wq thread that exited between two readings. `None` if the threads cannot be
+    /// found.
     pub workers_nanos: Option<u64>,
     /// Time spent polling for completions or submissions instead of sleeping, in nanoseconds: by the ring's thread, and
     /// by SQPOLL's. Excludes polling within a system call (`iopoll`).
@@ -40,7 +41,7 @@ pub struct RingCpu {
 
 struct SeenThread {
     nanos: u64,
-    /// SQPOLL's thread rather than a worker.
+    /// Whether this is SQPOLL's thread rather than a worker.
     polls: bool,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct KernelWorkers {
     /// CPU time of each thread when last seen; io-wq threads exit after 5 s without work.
     seen: BTreeMap<libc::pid_t, SeenThread>,
     look_again: Nanos,
-    /// Every scan so far was able to list the threads of this process.
+    /// Whether every scan so far was able to list the threads of this process.
     is_known: bool,
 }
 

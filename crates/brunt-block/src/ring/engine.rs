@@ -187,8 +187,8 @@ fn try_in_child() -> Result<(), NoIoUring> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the child only makes system calls until it exits, on its own memory. It ends without a signal (flags 0),
-    // so code that waits for children of this process doesn't see it.
+    // SAFETY: the child only makes system calls until it exits, on its own memory. The child ends without a signal
+    // (flags 0), so code that waits for children of this process doesn't see it.
     unsafe {
         let child = libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0);
         if child == 0 {

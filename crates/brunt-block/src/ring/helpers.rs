@@ -1,7 +1,7 @@
 //! Threads that make a ring's blocking calls. They start on demand and end with the ring.
 //!
-//! The rule: the first helper to finish a call while the ring's thread sleeps rings its bell, and only that helper
-//! does.
+//! The rule: the first helper to finish a call while the ring's thread sleeps rings that thread's bell, and only that
+//! helper does.
 
 use std::collections::VecDeque;
 use std::io;

@@ -86,11 +86,12 @@ struct RingInner {
     ready_owners: RefCell<Vec<RingOwner>>,
     /// How long a dropped client waits for its requests.
     idle_wait: Cell<Duration>,
-    /// The next [`Ring::release`] trims the allocator's memory.
+    /// Whether the next [`Ring::release`] trims the allocator's memory.
     trims: Cell<bool>,
     /// Number of requests in the kernel, over all ports.
     in_flight: Cell<u32>,
-    /// The kernel supports waiting for several completions with a timeout after which a single one suffices (6.12).
+    /// Whether the kernel supports waiting for several completions with a timeout after which a single one suffices
+    /// (6.12).
     lingers: bool,
     /// Number of sockets on this ring: polling before sleeping pays off only with sockets.
     sockets: Cell<u32>,
@@ -114,7 +115,7 @@ struct PortState {
 
 /// The engine that executes the calls.
 enum EngineState {
-    // Boxed because it is much larger.
+    // Boxed because it is much larger than the other variant.
     Uring(Box<Uring>),
     Threads(Threads),
 }
@@ -359,7 +360,7 @@ impl Ring {
     /// ([`Ring::take_woken`]), or if `until` has passed.
     ///
     /// # Errors
-    /// The system call's error, except interruption by a signal, which ends the wait.
+    /// The system call fails, except when a signal interrupts it, which only ends the wait.
     pub fn enter(&self, until: Nanos) -> io::Result<()> {
         self.enter_for(1, until)
     }
@@ -439,7 +440,7 @@ impl Ring {
         self.inner.sockets.set(self.inner.sockets.get() + 1);
     }
 
-    /// Uncounts a socket.
+    /// No longer counts a socket that was on this ring.
     pub(crate) fn remove_socket(&self) {
         self.inner.sockets.set(self.inner.sockets.get() - 1);
     }
@@ -565,7 +566,7 @@ impl Ring {
             if is_pushed {
                 return;
             }
-            // The queue is full: submit it. An error will recur in `enter`.
+            // The queue is full: submits its calls to make room. An error will recur in `enter`.
             let _ = self.submit(Wait::No);
         }
     }

@@ -28,7 +28,7 @@ impl Ring {
             wake.waker.take_owners(owners);
         }
         if owners.len() == known && self.inner.ready.get() > 0 {
-            // An owner left completions in a port.
+            // Nothing new has arrived: names the owners that left completions in their ports.
             let ports = self.inner.ports.borrow();
             let left = ports.iter().filter(|port| !port.done.is_empty());
             owners.extend(left.filter_map(|port| port.owner));

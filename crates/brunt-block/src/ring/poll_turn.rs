@@ -13,7 +13,7 @@ static POLLING_MAX: LazyLock<u32> = LazyLock::new(|| {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() as u32 / 2).max(1))
 });
 
-/// A thread was refused a turn since a thread that never sleeps last gave up its own.
+/// Whether a thread has been refused a turn since a thread that never sleeps last gave up its own turn.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
 /// Maximum number of threads that poll at the same time.
@@ -22,8 +22,8 @@ pub fn polling_threads_max() -> u32 {
 }
 
 impl PollTurn {
-    /// Like [`PollTurn::take`], for threads that never sleep: if all turns are taken, one of those threads soon gives
-    /// up its turn.
+    /// Like [`PollTurn::take`], for threads that never sleep: if all turns are taken, a thread that never sleeps soon
+    /// gives up its turn.
     pub fn take_or_want() -> Option<PollTurn> {
         let turn = PollTurn::take();
         if turn.is_none() {

@@ -100,7 +100,7 @@ impl Ring {
         let end = now.after(time);
         let mut yield_at = now.after(YIELD_EVERY);
         loop {
-            // Reading the clock costs as much as dozens of polls.
+            // Reading the clock costs as much as dozens of polls, so it is read once per 64.
             for _ in 0..64 {
                 self.submit(Wait::No)?;
                 if self.is_done() {

@@ -38,7 +38,7 @@ fn time_of_other_threads_is_counted() {
     let workers = |ring: &Ring| ring.cpu().workers_nanos.expect("threads are listed");
     let before = workers(&ring);
     let until = Clock::Monotonic.now().after(Duration::from_secs(20));
-    // After its first request, it polls continuously.
+    // The kernel thread polls continuously after its first request.
     ring.enter(Nanos(0)).unwrap();
     while workers(&ring) < before + 2_000_000 {
         assert!(

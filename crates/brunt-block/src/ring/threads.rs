@@ -27,7 +27,7 @@ pub(super) struct Threads {
     helpers: Option<Helpers>,
     /// Calls about to be handed to helpers.
     handed: Vec<(u64, Call)>,
-    /// The last receive on this socket filled its buffers completely, so more data may be waiting.
+    /// The socket whose last receive filled its buffers completely, so that more data may be waiting.
     more_on: Option<RawFd>,
     turns: u32,
     calls_made: u64,

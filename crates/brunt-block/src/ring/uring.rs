@@ -31,11 +31,12 @@ pub(super) struct Uring {
     slots: Vec<bool>,
     /// Whether each region of the pool's arena is registered; empty if the kernel can't register any.
     regions: Vec<Registration>,
-    /// Completions are only added during our own waits, never while this thread runs other code.
+    /// Whether completions are added only during our own waits, never while this thread runs other code.
     deferred: bool,
     sqpoll: bool,
     iopoll: bool,
-    /// The kernel supports waiting for several completions with a timeout after which a single one suffices (6.12).
+    /// Whether the kernel supports waiting for several completions with a timeout after which a single one suffices
+    /// (6.12).
     lingers: bool,
     submitted: u64,
     /// Value of `submitted` when the kernel thread was last woken: one wake-up covers all requests up to then, however
@@ -48,10 +49,10 @@ pub(super) struct Uring {
 /// The state of a region of the arena.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Registration {
-    /// It hasn't been used.
+    /// The region hasn't been used.
     None,
     Registered,
-    /// The kernel refused it: RLIMIT_MEMLOCK is exhausted.
+    /// The kernel rejected the registration: RLIMIT_MEMLOCK is exhausted.
     Refused,
 }
 

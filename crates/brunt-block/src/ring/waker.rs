@@ -77,7 +77,7 @@ impl Waker {
         owners.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resets the counter. Call this only when it is readable; otherwise it blocks.
+    /// Resets the counter. Call this only when the eventfd is readable; otherwise it blocks.
     pub(crate) fn reset(&self) {
         let mut count = 0u64;
         // SAFETY: eight bytes of our own memory, from an eventfd that we keep open.

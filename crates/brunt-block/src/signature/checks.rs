@@ -122,7 +122,7 @@ pub(super) fn mac(image: &Image, at: u64) -> bool {
         return false;
     };
     let block = u64::from(u16::from_be_bytes([size[0], size[1]]));
-    // CD-ROMs specify 2048 but have entries at 512.
+    // CD-ROMs specify blocks of 2048 bytes but have map entries at 512.
     block > 0
         && [block, 512]
             .iter()

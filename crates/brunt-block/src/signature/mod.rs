@@ -12,7 +12,10 @@ use std::io;
 use crate::turn::turn;
 use crate::{Backend, Op, Request, Ring, RingConfig};
 
-#[allow(unsafe_code, reason = "calls of libblkid, and a memory file for it")]
+#[allow(
+    unsafe_code,
+    reason = "libblkid calls, and an in-memory file for libblkid"
+)]
 mod blkid;
 mod checks;
 mod table;
@@ -51,9 +54,9 @@ impl fmt::Display for Detector {
 pub struct Signature {
     /// A description, such as "an XFS file system".
     pub what: String,
-    /// Its type, as named by `wipefs`.
+    /// The signature's type, as named by `wipefs`.
     pub kind: String,
-    /// Offset of its magic number in bytes from the start of the device, if known.
+    /// Offset of the magic number in bytes from the start of the device, if known.
     pub offset_bytes: Option<u64>,
     /// The detector that found it.
     pub by: Detector,

@@ -2,8 +2,8 @@
 //! compares it with `wipefs` for each type. Source: the magic numbers in util-linux, `libblkid/src/superblocks` and
 //! `partitions`.
 //!
-//! The rule: a magic number shorter than four bytes has a check, unless overlooking that type would be worse than false
-//! alarms (ext4, HFS+, Xenix, boot sectors).
+//! The rule: a magic number shorter than four bytes is verified by a further check; only ext4, HFS+, Xenix and boot
+//! sectors are reported without one.
 
 use super::checks;
 use super::{Detector, Image, Signature};
@@ -15,7 +15,7 @@ pub(super) enum At {
     Start(u64),
     /// Bytes back from the end, then forward from there.
     End(u64, u64),
-    /// A unit and a distance in bytes: backward from the end of the last whole unit.
+    /// The size of a unit, and a distance in bytes back from the end of the last whole unit.
     EndOf(u64, u64),
 }
 
@@ -35,7 +35,7 @@ pub(super) type Check = fn(&Image, u64) -> bool;
 
 /// A type of signature.
 pub(super) struct Known {
-    /// As named by libblkid.
+    /// The type's name in libblkid.
     pub kind: &'static str,
     /// Text that fits after "contains".
     pub what: &'static str,
@@ -84,7 +84,7 @@ const PAGES: &[At] = &[
     Start(64 * K - 10),
 ];
 
-/// The first match wins, so types that precede others on disk come first.
+/// The first match wins, so where several types match, the order decides which one is reported.
 #[rustfmt::skip] // one kind per line
 pub(super) static KNOWN: &[Known] = &[
     known("gpt", "a GPT partition table", &[Start(512), Start(4096)], &[b"EFI PART"]),

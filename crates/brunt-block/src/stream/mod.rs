@@ -57,7 +57,7 @@ pub struct StreamEvent {
     pub ended: bool,
 }
 
-/// A connection. Dropping it closes it, once the kernel has released its buffers.
+/// A connection. Dropping the stream closes the connection, once the kernel has released its buffers.
 pub struct Stream {
     port: Port,
     socket: Socket,
@@ -134,7 +134,7 @@ impl Stream {
         &self.socket
     }
 
-    /// The buffer pool of its ring.
+    /// The buffer pool of the stream's ring.
     pub fn pool(&self) -> &BufPool {
         self.port.ring().pool()
     }
@@ -142,7 +142,7 @@ impl Stream {
     /// Adds bytes that were read from the socket before it was put on the ring.
     ///
     /// # Panics
-    /// If they don't fit after the unconsumed bytes, or a receive is outstanding.
+    /// If the bytes don't fit after the unconsumed ones, or a receive is outstanding.
     pub fn preload(&mut self, bytes: &[u8]) {
         assert!(self.receiving.is_none(), "preload precedes the first arm");
         self.rx[self.rx_end..self.rx_end + bytes.len()].copy_from_slice(bytes);
@@ -170,7 +170,7 @@ impl Stream {
     /// Consumes the first `count` bytes.
     ///
     /// # Panics
-    /// If there are fewer bytes.
+    /// If fewer bytes are available.
     #[inline]
     pub fn consume(&mut self, count: usize) {
         assert!(count <= self.rx_end - self.rx_start);
@@ -334,7 +334,7 @@ impl Stream {
         self.rx_end += count - part;
         if let Some(placing) = &mut self.placing {
             placing.at += part as u64;
-            // The destination may be newer than the receive: its bytes are then in the receive buffer.
+            // If the destination was set after the receive began, its bytes are in the receive buffer.
             self.fill_from_rx();
         }
     }
@@ -397,9 +397,9 @@ impl Stream {
             .or_else(|| self.placed.take())
     }
 
-    /// Releases memory that it doesn't need while it is idle; [`Ring::release`] then returns it to the kernel, once for
-    /// many connections. Does nothing unless everything received has
-    /// been consumed and everything queued has been sent.
+    /// Releases memory that the stream doesn't need while it is idle; [`Ring::release`] then returns it to the
+    /// kernel, once for many connections. Does nothing unless everything received has been consumed and everything
+    /// queued has been sent.
     pub fn release(&mut self) {
         let is_receiving = self.rx_start < self.rx_end
             || self.placing.is_some()
@@ -408,7 +408,8 @@ impl Stream {
         if is_receiving || self.sending || self.queued_bytes() > 0 {
             return;
         }
-        // The outstanding receive has no data yet, and the kernel doesn't pin the pages that it will write to.
+        // The outstanding receive has no data yet, and the kernel doesn't pin the pages that it will write to, so
+        // they can be released.
         if self.port.ring().receives_only_on_enter() {
             self.rx.clear_pages();
         }

@@ -77,7 +77,7 @@ impl Stream {
     /// is set only when all bytes of a call are sent, so smaller calls show the progress of slower peers.
     ///
     /// # Panics
-    /// If it is zero.
+    /// If the limit is zero.
     pub fn set_call_bytes_max(&mut self, bytes: usize) {
         assert!(bytes > 0, "calls with nothing to send");
         self.call_bytes_max = bytes;
@@ -323,7 +323,7 @@ impl Batch {
         }
     }
 
-    /// Whether it holds more memory than a new one.
+    /// Whether the batch holds more memory than a new one.
     pub fn has_grown(&self) -> bool {
         self.bytes.capacity() > BATCH_BYTES
             || self.segments.capacity() > 2 * BATCH_SEGMENTS

@@ -11,7 +11,7 @@ use tempfile::{tempdir, tempdir_in};
 
 use crate::suite::{self, Bench, DEPTH, SIZE_BYTES, Subject};
 
-/// A device of this crate.
+/// Describes a device of this crate to the suite.
 fn subject(url: &str) -> Subject<'_> {
     let drops_writes = || {
         let backend = open_url(url).unwrap_or_else(|error| panic!("{url}: {error}"));
@@ -31,7 +31,7 @@ fn conforms(url: &str) {
     suite::conforms(subject(url));
 }
 
-/// For stacks with files or sockets.
+/// Runs the suite with each engine, for stacks with files or sockets.
 fn conforms_by_each_engine(url: &str) {
     suite::conforms_by_each_engine(subject(url));
 }

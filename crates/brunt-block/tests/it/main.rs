@@ -1,4 +1,4 @@
-//! The integration tests of brunt-block, one module each: linked into one binary and run in parallel.
+//! The integration tests of brunt-block, as modules of a single binary that runs them in parallel.
 
 mod conformance;
 mod suite;

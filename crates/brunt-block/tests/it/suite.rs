@@ -22,11 +22,11 @@ pub struct Subject<'a> {
     pub url: &'a str,
     /// Backends from other crates.
     pub more: &'a [BackendEntry],
-    /// It reads zeros and drops writes.
+    /// Whether it discards writes, so that its reads return zeros.
     pub zeros: bool,
-    /// It supports unmapping: it deallocates blocks, or writes zeros instead.
+    /// Whether it supports unmapping, by deallocating blocks or by writing zeros.
     pub unmaps: bool,
-    /// Its server may still execute requests that a dropped device has sent.
+    /// Whether its server may still execute requests that a dropped device has sent.
     pub remote: bool,
 }
 
@@ -102,7 +102,7 @@ impl Bench {
     }
 }
 
-/// The whole suite on one stack with each engine, for stacks with files or sockets.
+/// Runs the whole suite on one stack with each engine, for stacks with files or sockets.
 pub fn conforms_by_each_engine(subject: Subject<'_>) {
     for engine in IoEngine::ALL {
         ENGINE.set(engine);
@@ -110,7 +110,7 @@ pub fn conforms_by_each_engine(subject: Subject<'_>) {
     }
 }
 
-/// The whole suite on one stack.
+/// Runs the whole suite on one stack.
 pub fn conforms(subject: Subject<'_>) {
     let Subject { url, more, .. } = subject;
     let backend = open_url_with(url, more, false).unwrap_or_else(|error| panic!("{url}: {error}"));
@@ -270,7 +270,7 @@ fn expected_result(subject: Subject<'_>, op: Op) -> Result<(), DeviceError> {
     }
 }
 
-/// One request at a time, from a client without other requests.
+/// Runs one request at a time, as a client without other outstanding requests.
 fn one_at_a_time(url: &str, backend: &dyn Backend, zeros: bool) {
     let mut bench = Bench::new(backend, 1);
     let block = u64::from(backend.info().block_bytes);

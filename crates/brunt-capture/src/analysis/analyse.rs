@@ -16,10 +16,11 @@ use crate::operation::ChecksumRun;
 
 /// One analysis: sees every event once and keeps a sketch of bounded size.
 pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
-    /// One line of help: what it finds out.
+    /// The line of help: what the analysis finds out.
     const HELP: &'static str;
 
-    /// The same question in SQL, on the tables of a trace: `brunt sql DIR` runs it under the analysis's name.
+    /// An SQL query on the tables of a trace that answers the same question; `brunt sql DIR` runs it under the
+    /// analysis's name.
     const SQL: Option<&'static str> = None;
 
     /// Passes the upcoming events, so that analyses with tables can look up their entries in one batch.
@@ -56,7 +57,7 @@ pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
     #[inline]
     fn settle(&mut self) {}
 
-    /// Merges another state of the same traffic; both have been settled.
+    /// Merges the state of another part of the same traffic; both states have been settled.
     fn merge(&mut self, other: Self);
 
     /// This analysis's part of a report: JSON for programs, tables and figures on the terminal and the page.

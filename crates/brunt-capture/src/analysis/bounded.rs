@@ -128,7 +128,7 @@ impl<V: Weight + Default> Bounded<V> {
     /// missing.
     #[inline]
     pub fn guess(&self, key: u64) -> usize {
-        // The table still compares seven bits of the hash.
+        // Without comparing keys, the table still compares seven bits of the hash.
         self.table
             .find(key, |_| true)
             .map_or(NOWHERE, |&i| i as usize)

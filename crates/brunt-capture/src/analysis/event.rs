@@ -12,7 +12,7 @@ pub struct OperationEvent {
     pub record_id: u64,
     /// When the call was sent: nanoseconds since 1970.
     pub time_ns: u64,
-    /// From call to reply, in nanoseconds; `None` without a reply.
+    /// Time from call to reply, in nanoseconds; `None` without a reply.
     pub latency_ns: Option<u64>,
     /// The client.
     pub client: IpAddress,
@@ -34,7 +34,7 @@ pub struct OperationEvent {
     pub bytes: u32,
     /// The status of a failed operation.
     pub error: Option<u32>,
-    /// Calls outstanding when this one was sent, itself included.
+    /// Calls outstanding when this one was sent, including this one.
     pub outstanding: u32,
 }
 

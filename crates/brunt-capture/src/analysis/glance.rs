@@ -13,7 +13,7 @@ use crate::pipeline::Pipeline;
 /// Entries per list.
 const HOT: usize = 32;
 
-/// One kind of operation since the start.
+/// Figures of one kind of operation since the start of the capture.
 #[derive(Clone, Debug)]
 pub struct OperationGlance {
     /// Its name.
@@ -47,7 +47,7 @@ pub struct CaptureGlance {
     pub window_ns: Option<u64>,
     /// The time of the last packet or call in that window, in nanoseconds since 1970.
     pub now_ns: u64,
-    /// Findings of the current window, if requested. With several pipelines, each judges only its own connections.
+    /// Findings of the current window, if requested. With several pipelines, each judges its connections separately.
     pub findings: Vec<Finding>,
 }
 
@@ -139,7 +139,7 @@ fn heaviest<T>(mut all: Vec<(T, HotLoad)>) -> Vec<(T, HotLoad)> {
 }
 
 impl CaptureGlance {
-    /// A pipeline's view so far.
+    /// The view of what a pipeline has seen so far.
     pub fn of<S: Sink + Analysed>(pipeline: &Pipeline<S>) -> CaptureGlance {
         let analysis = pipeline.sink().analysis();
         let hot = &analysis.all.hot;
@@ -175,7 +175,7 @@ impl CaptureGlance {
         }
     }
 
-    /// A pipeline's view with the findings so far, which take a few milliseconds.
+    /// Like [`CaptureGlance::of`], with the findings so far, which take a few milliseconds to compute.
     pub fn with_findings<S: Sink + Analysed>(pipeline: &Pipeline<S>) -> CaptureGlance {
         let sink = pipeline.sink();
         let before = sink.past().map(|(past, _)| &past.ledger);

@@ -91,7 +91,7 @@ pub struct FileEntry {
     name_hash: u64,
 }
 
-/// The likely places of an operation's entries, and the key of its client.
+/// The likely places of an operation's entries in the tables, and the key of its client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     client_key: u64,
@@ -417,7 +417,7 @@ impl Analyse for Hot {
                 Some((FileKey(key), file.name_hash, other.names.get(place)?))
             })
             .collect();
-        // Names are stored by place, and the two tables have different places.
+        // Names are stored by place, and a file has different places in the two tables, so its name is stored again.
         other.files.values_mut().for_each(|file| file.name_hash = 0);
         self.latencies += other.latencies;
         self.files.merge(other.files, |mine, theirs| {
@@ -436,7 +436,7 @@ impl Analyse for Hot {
         });
     }
 
-    /// Only misaligned transfers: the rankings have their own columns and charts in the report.
+    /// The section has only misaligned transfers; the rankings have their own columns and charts in the report.
     fn sections(&self) -> Vec<AnalysisSection> {
         let clients = self.clients.iter().map(|(_, client)| client);
         let mut clients: Vec<_> = clients.filter(|client| client.misaligned > 0).collect();
@@ -500,7 +500,7 @@ impl Hot {
         }
     }
 
-    /// Adds a name to those stored later in a batch. `hash` covers only the name.
+    /// Adds a name to those that are stored later in a batch. `hash` covers only the name.
     #[inline]
     pub(super) fn defer_name(&mut self, file: FileKey, parent: FileKey, hash: u64, name: &[u8]) {
         if self.deferred.len() >= DEFERRED_MAX {

@@ -1,6 +1,6 @@
 //! Analyses of live traffic: each sees every operation once and keeps a sketch of bounded size. The pipeline's sink;
-//! [`Analysis::report`] returns the findings. The one rule: an operation costs a few tens of nanoseconds, so it is
-//! reduced to an [`OperationEvent`] once, which all analyses share.
+//! [`Analysis::report`] returns the findings. The one rule: an operation may cost only a few tens of nanoseconds, so
+//! it is reduced to an [`OperationEvent`] once, and all analyses share that event.
 
 mod analyse;
 mod bounded;

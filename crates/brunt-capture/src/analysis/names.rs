@@ -139,7 +139,7 @@ impl Hot {
         }
         // Prefixed with the server, as in the output of `mount`.
         let mut export = format!("{server}:").into_bytes();
-        // `path` adds the root's slash again if nothing follows it.
+        // Without the root's final slash, because `path` adds it again if nothing follows it.
         export.extend_from_slice(name.strip_suffix(b"/").unwrap_or(name));
         self.store_deferred();
         let place = self.files.place(file.0);

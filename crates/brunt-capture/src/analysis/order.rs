@@ -242,7 +242,7 @@ mod tests {
             .into_iter()
             .filter_map(|(id, sequential)| (!sequential).then_some(id))
             .collect();
-        // The late transfer comes before those still waiting when it arrived.
+        // The late transfer is judged before the transfers that were still waiting when it arrived.
         assert_eq!(broken, [0, 101, 100, 5000 - WAITING_MAX as u64]);
         let mut order = Order::default();
         assert!(order.is_empty());

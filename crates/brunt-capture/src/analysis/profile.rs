@@ -16,7 +16,8 @@ use crate::operation::{FileKey, TransferDirection};
 
 /// The granularity of working sets.
 pub const WORKING_SET_BLOCK_BYTES: u64 = 4096;
-/// At most this many blocks per operation, and one more, are added to the working set: 16 MiB of data.
+/// Maximum blocks of one operation that are added to the working set: 16 MiB of data, plus one block because a
+/// misaligned transfer touches one more.
 const BLOCKS_MAX: u64 = 4096;
 
 /// READs or WRITEs.
@@ -255,7 +256,7 @@ mod tests {
         let mut profile = Profile::default();
         for pass in 0..3u64 {
             for i in 0..1000u64 {
-                // Backwards, except in the last pass.
+                // Descending offsets in the first two passes, ascending ones in the last.
                 let block = if pass < 2 { 999 - i } else { i };
                 let event = OperationEvent {
                     record_id: pass * 1000 + i,

@@ -39,7 +39,7 @@ impl RateInterval {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Rates {
-    /// The first and the last time seen; `start_ns` is the larger of the two as long as there is none.
+    /// The first and the last time seen; as long as there is none, `start_ns` is greater than `end_ns`.
     start_ns: u64,
     end_ns: u64,
     width_ns: u64,
@@ -163,7 +163,8 @@ impl Rates {
         &mut self.intervals[index]
     }
 
-    /// The index of the interval for a time; adds that interval and any between it and the existing ones.
+    /// The index of the interval that contains a time; if it is missing, adds it and all intervals between it and the
+    /// existing ones.
     fn make_room(&mut self, time_ns: u64) -> usize {
         if self.intervals.is_empty() {
             self.first = time_ns / self.width_ns;
@@ -342,8 +343,8 @@ mod tests {
         assert_eq!(rates.duration_s(), 99_999.0);
     }
 
-    /// A steady stream has the same rate in every interval, including the first and the last, wherever it begins and
-    /// however its packets are ordered; a single instant has no length.
+    /// A steady stream has the same rate in every interval, including the first and the last, regardless of its start
+    /// time and the order of its packets; with a single packet, the interval has no length.
     #[test]
     fn a_steady_stream_has_the_same_rate_up_to_both_ends() {
         const SPACING_NS: u64 = 1_000_000;
@@ -373,7 +374,7 @@ mod tests {
             );
             for (from, until, interval) in rows {
                 let expected = (until - from) as f64 / SPACING_NS as f64 * 100.0;
-                // One packet of tolerance: the first and the last packet may both fall into the interval.
+                // Tolerance of one packet: an interval may include a packet at each of its ends.
                 assert!(
                     (interval.wire_bytes as f64 - expected).abs() <= 100.0,
                     "{interval:?}, {expected}"
@@ -409,7 +410,7 @@ mod tests {
         let start = 1_700_000_000_123_456_789u64;
         let (mut one, mut halves) = (Rates::default(), [Rates::default(), Rates::default()]);
         for i in 0..5000u64 {
-            // The second half begins late and ends early.
+            // The second pipeline's packets begin later and end earlier than the first pipeline's.
             let half = usize::from(i % 3 == 1 && (500..4000).contains(&i));
             for rates in [&mut one, &mut halves[half]] {
                 rates.on_packet(start + i * 7_000_000, 100);

@@ -72,7 +72,7 @@ impl ServerFigures {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(try_from = "Vec<Stored>")]
 pub struct Servers {
-    /// Individually listed servers, in the order in which they were seen.
+    /// The individually listed servers, in the order in which they were first seen.
     each: Vec<(Option<IpAddress>, Box<ServerFigures>)>,
 }
 
@@ -198,11 +198,11 @@ impl Servers {
 pub struct ServerProfile {
     /// The server's address; `None` for all servers beyond the first 64, which are counted together.
     pub server: Option<String>,
-    /// All its operations.
+    /// Number of all operations at the server.
     pub operations: u64,
     /// Operations that don't read or write data, as a fraction of all operations.
     pub metadata: Option<f64>,
-    /// The profile of its reads and writes.
+    /// The profile of the server's reads and writes.
     #[serde(flatten)]
     pub sizer: SizerProfile,
 }
@@ -220,7 +220,7 @@ impl ServerProfile {
 }
 
 const SIZER_NOTE: &str =
-    "Only successful reads and writes, from the first to the last; the peak is the busiest second.";
+    "Covers only successful reads and writes, from first to last; the peak is the busiest second.";
 
 const SIZER: &[SectionColumn] = &[
     SectionColumn::new("mean_per_s", "per second", SectionUnit::Number),

@@ -15,9 +15,9 @@ use crate::operation::ChecksumRun;
 pub struct AnalysisInfo {
     /// Its name.
     pub name: &'static str,
-    /// One line of help.
+    /// The line of help.
     pub help: &'static str,
-    /// The same question in SQL.
+    /// The SQL query that answers the same question.
     pub sql: Option<&'static str>,
 }
 

@@ -92,7 +92,7 @@ impl Flow {
 /// equal claims, the first in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// It is a different protocol.
+    /// The flow belongs to a different protocol.
     No,
     /// No evidence against this protocol: the bytes may begin in the middle of a message.
     Perhaps,
@@ -208,7 +208,7 @@ pub trait DissectorId {
     type Detail<'a>: OwnPart + Copy + Debug;
 }
 
-/// A protocol's own tables in a trace.
+/// The protocol-specific tables in a trace.
 pub trait OwnTables<D: DissectorId>: Sized {
     /// Creates and registers the tables.
     fn register(registry: &mut Registry) -> Self;
@@ -242,7 +242,7 @@ pub struct ProtocolInfo {
 /// A kind of operation of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationInfo {
-    /// Its name in the protocol's standard.
+    /// The kind's name in the protocol's standard.
     pub name: &'static str,
     /// The corresponding operation in workloads and results, if there is one.
     pub op: Option<OpKind>,
@@ -258,11 +258,11 @@ impl OperationInfo {
 /// A protocol-specific counter of something lost or not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// Its name in ledgers and tables; unique.
+    /// The counter's name in ledgers and tables; unique.
     pub name: &'static str,
-    /// What it counts, as a phrase after a number: "lines cut in two".
+    /// What the counter counts, as a phrase after a number: "lines cut in two".
     pub label: &'static str,
-    /// What it counts, as a sentence for the documentation of the tables.
+    /// What the counter counts, as a sentence for the documentation of the tables.
     pub doc: &'static str,
 }
 
@@ -272,11 +272,11 @@ pub trait Dissector: Sized + Debug {
     type Connection: Default + Debug;
     /// Its id.
     type Id: DissectorId;
-    /// This protocol's own tables in a trace.
+    /// The tables in a trace that are specific to this protocol.
     type Tables: OwnTables<Self::Id>;
     /// The protocol's name.
     const NAME: &'static str;
-    /// One line of help: what the protocol is.
+    /// The line of help: what the protocol is.
     const HELP: &'static str;
     /// The kinds of operations in this protocol; [`OperationKind`](crate::operation::OperationKind) numbers them.
     const KINDS: &'static [OperationInfo];

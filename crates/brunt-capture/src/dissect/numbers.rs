@@ -23,7 +23,7 @@ impl OperationKind {
         OperationKind::numbered(index as u16)
     }
 
-    /// Its name in the protocol's standard.
+    /// The kind's name in the protocol's standard.
     pub fn name(self) -> &'static str {
         kind_at(self.index()).1.name
     }

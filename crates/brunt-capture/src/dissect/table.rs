@@ -19,7 +19,7 @@ use crate::trace::rows::Registry;
 pub struct DissectorEntry {
     /// The protocol's name.
     pub name: &'static str,
-    /// One line of help.
+    /// The line of help.
     pub help: &'static str,
     /// The kinds of operations in this protocol.
     pub kinds: &'static [OperationInfo],
@@ -108,7 +108,7 @@ pub(crate) fn kind_at(number: usize) -> (&'static DissectorEntry, &'static Opera
     (&ENTRIES[*dissector], kind)
 }
 
-/// [`DISSECTORS`] as a static.
+/// [`DISSECTORS`] as a static, so that references to its entries are `'static`.
 static ENTRIES: [DissectorEntry; DISSECTORS.len()] = DISSECTORS;
 
 /// The dissector and the protocol with this protocol number.
@@ -171,8 +171,8 @@ macro_rules! dissectors {
         }
 
         impl Detail<'_> {
-            /// Passes on the names that this operation reveals: the file, its directory, and its name there. Roots
-            /// have no directory, and a path as their name.
+            /// Passes on the names that this operation reveals: the file, its directory, and its name there. A root
+            /// has no directory, and its name is a path.
             #[inline]
             pub(crate) fn each_name(
                 &self,
@@ -258,8 +258,8 @@ macro_rules! dissectors {
                 conversation
             }
 
-            /// The connection's dissector has abandoned it. Another dissector may claim it by these bytes, and then
-            /// gets the bytes that follow.
+            /// Called when the connection's dissector has abandoned the connection. Another dissector may claim it by
+            /// these bytes, and then gets the bytes that follow.
             #[cold]
             pub fn claim_again(&self, conversation: &mut Conversation, flow: &Flow, bytes: &[u8]) {
                 match self.claimed(flow, bytes, Claim::Bytes) {

@@ -179,7 +179,7 @@ impl LiveCapture {
                 (Vec::new(), rings, blocks + 1)
             }
         };
-        // Last, because it takes packets away from the host.
+        // Started last, because it takes packets away from the host.
         for (tap, name) in taps.iter_mut().zip(interfaces) {
             let what = "attach an XDP program (another one may already be attached; see `ip link`)";
             tap.start().map_err(|source| io_error(name, what, source))?;
@@ -288,7 +288,7 @@ impl LiveCapture {
         (0..self.rings.len()).for_each(|ring| merge.quiet_until(ring, u64::MAX));
         self.deliver(&mut merge, &mut parsers)?;
         self.count_drops();
-        // These drops still count for the last window.
+        // Called once more, so that these drops count in the last window.
         keep_going(&self, &parsers);
         let mut shares = parsers.finish()?;
         let report = self.report();

@@ -1,6 +1,5 @@
-//! Counts an interface's packets and does nothing else: the bare ring with which `brunt-bench capture --wire`
-//! compares a capture. The one rule: it reads no packet, only the packet counts that the kernel writes into each
-//! block.
+//! Counts an interface's packets and does nothing else: the baseline with which `brunt-bench capture --wire` compares
+//! a capture. The one rule: it reads no packet, only the packet counts that the kernel writes into each block.
 
 use std::io;
 use std::time::Duration;

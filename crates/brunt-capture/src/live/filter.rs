@@ -34,7 +34,7 @@ enum Label {
     Ports6,
     Accept,
     Reject,
-    /// The following instruction.
+    /// Continue with the following instruction.
     Next,
 }
 
@@ -51,7 +51,7 @@ struct Step {
 /// does not look into.
 ///
 /// # Panics
-/// If there are more than [`PORTS_MAX`] ports.
+/// Panics if there are more than [`PORTS_MAX`] ports.
 pub fn program(ports: &[u16], snap: u32) -> Vec<sock_filter> {
     assert!(ports.len() <= PORTS_MAX);
     let accept = sock_filter {

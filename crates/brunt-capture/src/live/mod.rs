@@ -47,7 +47,7 @@ pub struct LiveOptions {
     pub rings: usize,
     /// Maximum bytes captured of each packet.
     pub snap_bytes: u32,
-    /// Whether to capture packets addressed to other hosts: on a mirror port, there are no others.
+    /// Whether to capture packets addressed to other hosts, as all packets on a mirror port are.
     pub promiscuous: bool,
     /// Use the network card's timestamps if its clock is enabled, otherwise the kernel's. The card's clock may differ
     /// from the host's, so use this only when capturing on a single interface.

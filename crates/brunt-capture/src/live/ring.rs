@@ -22,8 +22,8 @@ const BLOCK_BYTES_MAX: usize = 1 << 20;
 /// Minimum bytes of a block: with headers, more than the 64 KiB packets into which offloads merge smaller ones.
 /// Longer packets are truncated.
 const BLOCK_BYTES_MIN: usize = 128 << 10;
-/// Minimum blocks per ring. A block can be occupied for 10 ms by only a few packets, and packets of several rings
-/// wait for up to 40 ms to be put in order. With 16 blocks, this leaves another 120 ms for the parsers.
+/// Minimum blocks per ring. A block can be occupied for 10 ms by only a few packets, so 16 blocks last at least 160
+/// ms. Packets of several rings wait for up to 40 ms to be put in order, which leaves 120 ms for the parsers.
 const BLOCKS_MIN: usize = 16;
 /// Room before each packet in which a VLAN tag can be restored.
 const TAG_BYTES: usize = 4;

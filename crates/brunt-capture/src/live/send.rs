@@ -35,8 +35,8 @@ impl Transmitter {
         Ok(Transmitter { fd })
     }
 
-    /// Sends all frames, each with its link header. Returns how often sending had to be retried, because the
-    /// interface had no room or a signal interrupted the call.
+    /// Sends all frames, each with its link header. Returns the number of retries, each because the interface's queue
+    /// was full or a signal interrupted the call.
     ///
     /// # Errors
     /// A frame exceeds the interface's MTU, or the interface disappeared.

@@ -297,7 +297,8 @@ impl Drop for RingBlock {
 /// Maximum frames per call.
 pub(super) const SENT_AT_ONCE_MAX: usize = 64;
 
-/// Sends frames and returns how many were sent. If some were not sent, the next one had no room or was rejected.
+/// Sends frames and returns how many were sent. If not all were sent, the queue was full, or the next frame was
+/// rejected.
 pub(super) fn send_many(fd: &OwnedFd, frames: &[&[u8]]) -> io::Result<usize> {
     let frames = &frames[..frames.len().min(SENT_AT_ONCE_MAX)];
     // SAFETY: the structs consist of pointers and integers, for which zero is a valid value.

@@ -43,7 +43,7 @@ pub struct Tap {
 pub struct XdpQueue {
     socket: Socket,
     frames: Arc<Frames>,
-    /// Through this, batches return frames that are no longer in use.
+    /// The channel through which batches return frames that are no longer in use.
     back: Sender<Vec<u32>>,
     returned: Receiver<Vec<u32>>,
     interface: u32,
@@ -255,7 +255,7 @@ impl XdpQueue {
         count as u64
     }
 
-    /// Queries the kernel for packets dropped for lack of a frame.
+    /// Queries the kernel for packets dropped because no frame was free.
     pub(super) fn count_drops(&mut self) -> io::Result<()> {
         self.counters.dropped = self.socket.dropped()?;
         self.counters.offered = self.counters.seen + self.counters.dropped;

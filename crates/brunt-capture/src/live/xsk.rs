@@ -395,7 +395,7 @@ impl Socket {
         Some((found.addr as usize, found.len, found.options))
     }
 
-    /// Number of packets dropped for lack of a frame or of room in the ring, since the socket was created.
+    /// Number of packets dropped since the socket was created because no frame was free or the ring was full.
     pub(super) fn dropped(&self) -> io::Result<u64> {
         // SAFETY: the struct consists of integers, for which zero is a valid value.
         let mut counters: libc::xdp_statistics = unsafe { zeroed() };

@@ -28,7 +28,7 @@ pub enum KeyError {
         source: io::Error,
     },
     /// The file is too large to be a key.
-    #[error("{}: {bytes} bytes are too long for a key; the maximum is {}", .path.display(), KEY_BYTES_MAX)]
+    #[error("{}: a key of {bytes} bytes is too long; the maximum is {}", .path.display(), KEY_BYTES_MAX)]
     TooLong {
         /// The file.
         path: PathBuf,
@@ -128,7 +128,7 @@ impl Anonymizer {
     }
 
     /// Maps the number of a user, group, file, file system, cookie or verifier. Zero stays zero, because it means
-    /// root, or the start, everywhere.
+    /// root, or the start, on every system.
     pub fn number(&self, number: u64) -> u64 {
         if number == 0 {
             0

@@ -1,11 +1,11 @@
 //! Keeps a trace within its limits on size and age: decides which parts to delete, and when rows have to be rewritten
 //! so that the remaining parts are self-contained. Shared by all lanes of all pipelines.
 //!
-//! The trace is divided into *generations*, each an eighth of a limit. When a generation begins, each writer forgets
-//! which flows and handles were written, so that each generation contains all rows that its other rows refer to. The
-//! oldest parts are deleted first. Within a generation, parts that others refer to are deleted last, and not before
-//! their pipeline has left the generation; if only their age requires it, they are deleted only when no part refers
-//! to them any more.
+//! The trace is divided into *generations*, each of which takes up to an eighth of the size or age limit. When a
+//! generation begins, each writer forgets which flows and handles were written, so that each generation contains all
+//! rows that its other rows refer to. The oldest parts are deleted first. Within a generation, parts that others
+//! refer to are deleted last, and not before their pipeline has left the generation; if only the age limit requires
+//! their deletion, they stay until no part refers to them any more.
 //!
 //! Closed parts can also be moved elsewhere ([`TraceParts`]): the mover claims one part at a time, which is not
 //! deleted while it is claimed. The one rule: parts being written are never deleted or moved, and every deletion is
@@ -53,10 +53,10 @@ pub(super) struct Budget {
 
 /// A closed part.
 struct Kept {
-    /// The lane that wrote it.
+    /// The lane that wrote the part.
     lane: usize,
     part: ClosedPart,
-    /// When it is deleted because of its age.
+    /// When the part is deleted because of its age.
     expires: Option<Instant>,
 }
 
@@ -90,8 +90,8 @@ impl State {
         self.closed.insert(rank, kept);
     }
 
-    /// Whether a part that others refer to may be deleted: its pipeline has left the generation and, if only its age
-    /// requires it (not `is_over`), no part that may refer to it is left.
+    /// Whether a part that others refer to may be deleted: its pipeline must have left the generation, and unless the
+    /// trace exceeds its size limit (`is_over`), no part that may refer to it may be left.
     fn is_released(&self, generation: u64, lane: usize, is_over: bool) -> bool {
         // A pipeline's rows refer to rows of the same pipeline and generation.
         let pipeline = lane / LANES;
@@ -367,7 +367,7 @@ impl Budget {
             let Some(part) = state.forget(rank) else {
                 return;
             };
-            // A lake contains its rows, and deletes the file itself.
+            // The lake contains the part's rows, and deletes its file itself.
             if is_in_lake(&part) {
                 continue;
             }
@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(budget.deleted(), Deleted::default());
     }
 
-    /// A part being moved is not deleted for lack of space; other parts are deleted and counted instead.
+    /// A part being moved is not deleted to free space; other parts are deleted and counted instead.
     #[test]
     fn a_part_being_moved_is_not_deleted_for_lack_of_space() {
         let (budget, parts) = (budget(25, None), Parts(TempDir::new().unwrap()));
@@ -511,7 +511,7 @@ mod tests {
         assert_eq!(budget.deleted(), deleted);
     }
 
-    /// A part that others refer to stays as long as those exist, even if it is older.
+    /// A part that others refer to stays as long as those other parts exist, even if it exceeds the age limit.
     #[test]
     fn an_old_part_stays_while_younger_ones_refer_to_it() {
         let hour = Duration::from_secs(3600);

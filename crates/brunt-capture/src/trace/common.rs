@@ -13,7 +13,7 @@ pub const RECORD: Column = Column::int("record_id", "The operation: `operations.
 pub const FILE: Column =
     Column::int("file", "The file or directory: `handles.file`.").coded(Coding::Dictionary);
 
-/// Pipelines number their rows from zero; the bits above contain the pipeline's own number.
+/// Number of bits for what a pipeline numbers from zero; the bits above them contain the pipeline's own number.
 const PIPELINE_SHIFT: u32 = 48;
 
 /// State shared by all groups of tables.
@@ -30,7 +30,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// Makes a pipeline's number for something unique across all pipelines.
+    /// Converts a number that is unique within the pipeline into one that is unique across all pipelines.
     #[inline]
     pub fn number(&self, number: u64) -> i64 {
         (number | self.pipeline << PIPELINE_SHIFT) as i64

@@ -20,7 +20,7 @@ pub enum TraceExtent {
     Rpc,
     /// Content of the protocol above RPC: files, names, attributes, ranges.
     Protocol,
-    /// The capture's own statistics.
+    /// Statistics about the capture itself.
     Ledger,
 }
 

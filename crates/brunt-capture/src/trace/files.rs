@@ -103,7 +103,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// This row, with a name that no longer refers to a file.
+    /// This row, with a name that the operation has removed, so it refers to no file.
     #[inline]
     pub fn as_gone(self, name: &'a [u8]) -> Named<'a> {
         Named {
@@ -121,7 +121,7 @@ pub struct Files {
     known: HashSet<u64, FixedState>,
     /// The server of the handle written last, and the server's address as it appears in the table.
     server: Option<(IpAddress, String)>,
-    /// Deferred handles: looking up many at once, to see which are new, is faster.
+    /// Deferred handles, which are looked up in batches because that is faster.
     seen: Vec<Seen>,
     seen_bytes: Vec<u8>,
 }

@@ -29,7 +29,7 @@ use super::{recorder, tables};
 pub const IDS: [&str; 5] = ["completion_id", "record_id", "flow", "caller", "aborted_by"];
 /// Columns that refer to files: queries look them up by value.
 const FILES: [&str; 2] = ["file", "leads_to"];
-/// A version is committed after parts of a capture have been taken in up to this multiple of the part size.
+/// A version of the lake is committed after at most this many times the part size has been taken in.
 const TURN_PARTS: u64 = 4;
 const NANOS_OF_HOUR: i64 = 3_600_000_000_000;
 
@@ -122,7 +122,7 @@ fn layout(table: &'static Table, order: Option<&'static str>) -> LakeLayout {
         Placing::Nowhere
     };
     let blooms = match placing {
-        // These tables have columns for server and client instead of flows.
+        // Tables with times in seconds or minutes have columns for server and client instead of flows.
         Placing::Second(_) | Placing::Minute(_) => vec!["server", "client"],
         _ => FILES.into_iter().filter(has).collect(),
     };
@@ -285,7 +285,7 @@ fn is_any(root: &Path) -> Result<(), ReplayError> {
     }
 }
 
-/// Maximum total bytes of the tables up to which checksums are verified by default.
+/// Checksums are verified by default only if the tables have at most this many bytes in total.
 pub const VERIFIED_MAX: u64 = 1 << 30;
 
 /// Errors for the parts that have changed since they were written. Reads no part if the tables together exceed
@@ -567,8 +567,8 @@ fn finish(
     }
 }
 
-/// Whether the lake contains the parts of a table and pipeline from the first part on; `None` if it has taken in none
-/// of them.
+/// Whether the parts of a table and pipeline that the lake has taken in begin with the first one; `None` if it has
+/// taken in none.
 pub(super) fn begins(tap: &LakeTap, table: &Table, series: u16) -> Option<bool> {
     tap.absorbed(table.name, series)
         .map(|Absorbed { first, .. }| first == 0)
@@ -578,8 +578,8 @@ pub(super) fn begins(tap: &LakeTap, table: &Table, series: u16) -> Option<bool> 
 mod tests {
     use super::*;
 
-    /// Each table has a layout: all id columns are known, and the columns used in queries are where engines look for
-    /// them.
+    /// Each table has a layout that contains all its id columns, and the columns used in queries are in the places
+    /// where engines look for them.
     #[test]
     fn every_table_has_a_layout_with_all_its_id_columns() {
         let layouts = layouts();

@@ -158,8 +158,8 @@ impl Operations {
             });
         let (request, reply) = (&operation.request, operation.reply.as_ref());
         let time = |ns: Option<u64>| ns.map(|ns| ns as i64);
-        // Stored as a span, which is mostly zero because most messages fit in one packet: unlike a separate time,
-        // this takes no space.
+        // Stored as a span, which is mostly zero because most messages fit in one packet, and zeros take almost no
+        // space, unlike a separate time.
         let span = |of: &Message| {
             of.last_ns
                 .map(|last| last.saturating_sub(of.first_ns) as i64)

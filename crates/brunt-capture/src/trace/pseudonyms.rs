@@ -63,7 +63,7 @@ impl Pseudonyms {
         }
     }
 
-    /// The word for a name in a row of words.
+    /// The word that represents a name in a row of words.
     #[inline]
     pub fn word(&self, name: &[u8], words: &mut Words) -> i64 {
         if self.key.is_none() && byte_text::is_plain(name) {
@@ -82,7 +82,7 @@ impl Pseudonyms {
     }
 }
 
-/// Makes a report show what the tables contain.
+/// Makes a report show names, addresses and ids as the tables contain them.
 impl Hide for Pseudonyms {
     fn address(&self, address: IpAddress) -> IpAddress {
         self.key

@@ -18,7 +18,7 @@ pub struct TraceQuestion {
 }
 
 impl TraceQuestion {
-    /// One line of help.
+    /// The line of help.
     pub fn help(&self) -> &'static str {
         self.sql
             .lines()

@@ -36,7 +36,7 @@ const CHUNK_AGE: Duration = Duration::from_millis(500);
 const STATISTICS_NS: u64 = 1_000_000_000;
 /// Upper bound on the size of the last row of `statistics`, which is in a separate part.
 const LAST_ROW_BYTES: u64 = 16 << 10;
-/// IANA's numbers for the transports.
+/// IANA protocol numbers of the transports.
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -269,7 +269,7 @@ impl TraceRecorder {
     /// As [`TraceRecorder::finish`].
     ///
     /// # Panics
-    /// If `recorders` is empty.
+    /// Panics if `recorders` is empty.
     pub fn finish_shared(
         mut recorders: Vec<TraceRecorder>,
         ledger: &mut Ledger,
@@ -312,7 +312,7 @@ impl TraceRecorder {
         if let Err(last) = statistics.finish() {
             error.get_or_insert(last);
         }
-        // Only deletions by this capture.
+        // Deletions by this capture only, not by earlier ones.
         let mut summary = TraceSummary {
             rows_lost: ledger.trace_rows_lost,
             parts_deleted: ledger.trace_parts_deleted,

@@ -238,7 +238,7 @@ pub fn replay_selected(folder: &Path, selected: AnalysisSet) -> Result<Replayed,
     let (ledger, _) = statistics(&mut source)?;
     if ledger.trace_rows_lost > 0 {
         notes.push(format!(
-            "{} rows were dropped when the trace was written, for lack of space",
+            "{} rows were dropped when the trace was written, due to lack of space",
             ledger.trace_rows_lost
         ));
     }

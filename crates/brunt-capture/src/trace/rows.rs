@@ -77,7 +77,7 @@ impl Registry {
     /// Adds a table and returns its handle.
     ///
     /// # Panics
-    /// If the table is already registered, or another one has the same name: a bug in brunt.
+    /// Panics if the table, or another one with the same name, is already registered, which is a bug in brunt.
     pub fn add<T: Tabled>(&mut self) -> Handle<T> {
         let table = T::TABLE;
         assert!(
@@ -190,7 +190,7 @@ impl Rows {
         self.lanes[handle.lane][handle.index].rows.row()
     }
 
-    /// Starts a row of words, which is faster, for frequent rows.
+    /// Starts a row of words, which is filled faster than one of columns; for frequent rows.
     #[inline(always)]
     pub fn line<T: Tabled>(&mut self, handle: Handle<T>) -> WordRow<'_> {
         self.words(handle).line(T::TABLE)

@@ -18,9 +18,9 @@ use crate::windows::WindowSpan;
 pub struct TraceSizer {
     /// Of everything.
     pub whole: SizerProfile,
-    /// One per server, the busiest first.
+    /// The profile of each server, the busiest first.
     pub servers: Vec<ServerProfile>,
-    /// One per window and server; empty unless windows were requested.
+    /// The profile of each server in each window; empty unless windows were requested.
     pub windows: Vec<WindowProfile>,
 }
 
@@ -49,7 +49,7 @@ impl Windows {
         let ended = (from_ns > self.from_ns)
             .then(|| (self.from_ns, std::mem::take(&mut self.current)))
             .filter(|(before, _)| *before > 0);
-        // An operation that completes after later ones counts in the window that is open.
+        // An operation whose window has already ended counts in the current window.
         self.from_ns = self.from_ns.max(from_ns);
         self.current.on_event(event, place);
         ended

@@ -61,13 +61,14 @@ pub const SKETCHES: Table = Table {
     ],
 };
 
-/// Registers of a sketch, as a power of two: Spark's default. Registers have 8 bits, like Spark's, because pysail
-/// 0.7.2 merges two sketches with 4-bit registers wrongly, without an error.
+/// Base-2 logarithm of the number of registers in a HyperLogLog sketch, as in Spark by default. Registers have 8
+/// bits, like Spark's, because pysail 0.7.2 merges two sketches with 4-bit registers wrongly, without an error.
 const LOG_REGISTERS: u8 = 12;
-/// Hashes of a theta sketch, as a power of two. Hashes can't be compressed: with 2^12, Spark's default, a sketch
-/// would take 32 KiB.
+/// Base-2 logarithm of the number of hashes in a theta sketch. Hashes can't be compressed: with 2^12, Spark's
+/// default, a sketch would take 32 KiB.
 const LOG_HASHES: u8 = 10;
-/// Maximum sketches in memory, of 4 KiB and up to 16 KiB each; when it is reached, all are written.
+/// Maximum keys in memory, each with a HyperLogLog sketch of 4 KiB and a theta sketch of up to 16 KiB; when it is
+/// reached, all sketches are written.
 const SKETCHES_MAX: usize = 4 << 10;
 /// Sketches are written after this time even if the capture is idle.
 const AGE_MAX: Duration = Duration::from_secs(60);
@@ -107,7 +108,7 @@ type Pair = [Box<str>; 2];
 /// The endpoints of a flow.
 struct KnownFlow {
     ends: Pair,
-    /// The value of `writings` for which the following is valid, and the index of the flow's pair in `pairs`.
+    /// The index of the flow's pair in `pairs`, after the value of `writings` for which it is valid.
     pair: Option<(u64, usize)>,
 }
 
@@ -588,7 +589,8 @@ mod tests {
             lane.operation(0, client, 5, 0, 4096);
         }
         lane.take();
-        // Two sketches per client: halfway through, all were written.
+        // Each client has two sketches, so the limit was reached halfway through, and all sketches up to then were
+        // written.
         assert!(
             (SKETCHES_MAX..2 * SKETCHES_MAX).contains(&lane.out.rows()),
             "{}",

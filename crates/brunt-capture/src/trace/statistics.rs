@@ -1,4 +1,4 @@
-//! The capture's own data: the table `statistics` with its counters, and the table `trace` with general facts.
+//! Data about the capture itself: the table `statistics` with its counters, and the table `trace` with general facts.
 
 use brunt_lake::{Batch, Column, Row, Table, columns};
 
@@ -6,11 +6,11 @@ use super::common::Common;
 use super::rows::{Handle, Registry, Tabled};
 use crate::ledger::Ledger;
 
-/// The capture's own statistics.
+/// Statistics about the capture itself.
 pub const STATISTICS: Table = Table {
     name: "statistics",
-    doc: "The capture's own counters, once per second of capture time, at its start and at its end. \
-     Each row counts from the start of the capture; the last row is the loss ledger.",
+    doc: "Counters of the capture itself, once per second of capture time, at its start and at its \
+     end. Each row counts from the start of the capture; the last row is the loss ledger.",
     columns: &columns::<{ Ledger::COLUMNS.len() + 1 }>(&[&Ledger::COLUMNS, &[TAP]]),
 };
 

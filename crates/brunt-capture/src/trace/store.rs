@@ -174,11 +174,11 @@ struct Counters {
 /// The earlier captures that a capture continues.
 #[derive(Default)]
 pub(super) struct Earlier {
-    /// Number of their pipelines.
+    /// Number of pipelines of the earlier captures.
     pub pipelines: usize,
-    /// Their counters, and the time of their last packet; `None` if there is nothing to continue.
+    /// Counters of the earlier captures, and the time of the last packet; `None` if there is nothing to continue.
     pub counters: Option<(Ledger, u64)>,
-    /// Totals of the parts that they wrote.
+    /// Totals of the parts that the earlier captures wrote.
     pub parts: EarlierParts,
 }
 
@@ -458,7 +458,7 @@ struct Worker {
     /// Bytes of the writers' open parts, as reported to the budget.
     open_bytes: Vec<u64>,
     writers: Vec<TableWriter>,
-    /// Only in the lane that writes `operations`.
+    /// Present only in the lane that writes `operations`.
     sketches: Option<SketchMaker>,
     options: TraceOptions,
     shared: Arc<Shared>,
@@ -481,7 +481,7 @@ impl Worker {
                     self.sketch(|sketches, rows| sketches.take(&batches, rows));
                     for (index, batch) in batches.iter_mut().enumerate() {
                         if batch.is_empty() {
-                            // The table's earlier rows may be due.
+                            // The table has no new rows, but earlier ones may be due.
                             self.write(index, TableWriter::commit);
                             continue;
                         }

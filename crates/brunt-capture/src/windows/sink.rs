@@ -86,7 +86,7 @@ impl WindowedAnalysis {
             if next_ns.is_some_and(|next_ns| next_ns >= span.until_ns) {
                 ended.cover(feed.begun_ns, span.until_ns);
             } else if ended.end_ns() == 0 && feed.begun_ns > 0 {
-                // Without packets, at least the time when it began is known.
+                // The window had no packets, but at least the time when it began is known.
                 ended.cover(feed.begun_ns, feed.begun_ns + 1);
             }
             let share_ledger = ledger.since(&feed.past.ledger);
@@ -100,7 +100,7 @@ impl WindowedAnalysis {
                 next_ns: next.map(|next| next.from_ns),
             });
             feed.begun_ns = match (next_ns, next) {
-                // The window continues; its earlier part is already covered.
+                // The clock went back to an earlier window, whose time before `next_ns` is already covered.
                 (Some(next_ns), _) if next_ns < span.from_ns => next_ns,
                 (_, next) => next.map_or(0, |next| next.from_ns),
             };
@@ -160,8 +160,8 @@ impl Sink for WindowedAnalysis {
     #[inline]
     fn on_batch_end(&mut self, now_ns: u64, ledger: &Ledger) {
         self.current.on_batch_end(now_ns, ledger);
-        // If a clock was set back, or a wrong time was far ahead, that must not keep a window open for years. After a
-        // quiet period, `now_ns` may be earlier than the window.
+        // After a clock was set back, or after a wrong time far ahead, a window must not stay open for years. After a
+        // quiet period, `now_ns` may be earlier than the window, so only a new `now_ns` counts.
         let Some(feed) = &mut self.feed else { return };
         let is_new = now_ns != std::mem::replace(&mut feed.seen_ns, now_ns);
         let back_ns = now_ns.saturating_add(feed.width_ns);

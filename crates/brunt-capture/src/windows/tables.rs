@@ -261,8 +261,8 @@ impl WindowTables {
         })
     }
 
-    /// When the capture that this one continues had ended, in nanoseconds since 1970; `None` if the folder was empty,
-    /// and after a window was written.
+    /// When the capture that this one continues ended, in nanoseconds since 1970; `None` if the folder was empty, or
+    /// once a window has been written.
     pub fn continues_after_ns(&self) -> Option<u64> {
         self.before_ns
     }

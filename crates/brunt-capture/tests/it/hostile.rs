@@ -73,7 +73,7 @@ fn one_byte_segments_with_gaps_cost_only_the_reorder_buffers() {
     assert!(pipeline.kept_bytes() <= Limits::default().kept_bytes);
 }
 
-/// Record marks of 2 GiB, and with any other value, followed by noise.
+/// Extreme and random record marks, followed by noise.
 #[test]
 fn nonsense_record_marks_keep_memory_bounded() {
     let mut random = Random::new(11);

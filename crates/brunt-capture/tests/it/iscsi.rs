@@ -193,7 +193,7 @@ fn aborted_tasks_are_counted_and_have_no_latency() {
             tap.asks(0, &read(tag, lun));
         }
         tap.asks(0, &manage(20, asked, 0, 11));
-        // Immediate functions overtake other requests: this task was sent after the function.
+        // This task was sent after the immediate function, which therefore must not abort it.
         tap.asks(0, &read(13, 0));
         tap.answers(0, &managed(20, answer));
         for tag in [10, 11, 12, 13]
@@ -393,7 +393,8 @@ fn floods_of_garbage_and_resets_stay_bounded() {
         feed(0, false, &read(tag, 0));
     }
     for tag in 200_000..300_000 {
-        // The last reset is for the unit with the tasks: by then, too many tasks have been examined.
+        // The last reset is for the unit with the tasks, but aborts none, because resets have already examined too
+        // many.
         let unit = u8::from(tag != 299_999);
         feed(
             0,

@@ -75,7 +75,7 @@ fn problems(lake: &Path) -> String {
     problems.collect::<Vec<_>>().join("\n")
 }
 
-/// The errors of adding to, compacting and publishing an incomplete lake, all of which must fail.
+/// The errors from adding to, compacting and publishing an incomplete lake; all three must fail.
 fn refusals(lake: &Path, trace: &Path) -> Vec<String> {
     let refused = |what: &str, done: Result<Gathered, GatherError>| match done {
         Ok(_) => panic!("{what} takes a lake that is not whole"),

@@ -60,8 +60,8 @@ fn a_truncated_compressed_capture_is_reported_as_truncated() {
     ));
 }
 
-/// Files that Wireshark's editcap wrote in other formats yield the same packets, or are rejected by the name of their
-/// format.
+/// Files that Wireshark's editcap wrote in other formats yield the same packets, or are rejected with an error that
+/// names their format.
 #[test]
 fn formats_of_editcap_give_the_same_packets_or_are_named() {
     let folder = tempdir().unwrap();

@@ -278,8 +278,9 @@ fn several_parsers_write_one_trace() {
             tables::SKETCHES,
         ];
         assert_eq!(latencies(together.path()), latencies(alone.path()));
-        // Each parser omits only what it has written itself: this gives more rows than with one parser, or fewer if
-        // attributes alternate between connections of different parsers. The rows of statistics depend on the time.
+        // Each parser omits only attributes that it has written itself: this gives more rows than one parser, or
+        // fewer if attributes alternate between connections of different parsers. The rows of statistics depend on
+        // the time.
         let not_compared = [
             tables::ATTRIBUTES,
             tables::PRE_OP_ATTRIBUTES,
@@ -347,7 +348,7 @@ fn without_concurrency(part: &str, value: &serde_json::Value) -> serde_json::Val
     value
 }
 
-/// Writes a capture repeatedly, each time later and on new connections, by `workers` in turn.
+/// Writes a capture several times, each time with later packet times and new connections, using `workers` in turn.
 fn record_rounds(
     workers: usize,
     rounds: u64,
@@ -395,7 +396,7 @@ fn a_budget_deletes_the_oldest_parts_of_every_table() {
         let (_, whole) = record_rounds(workers, rounds, folder.path(), &TraceOptions::default());
         std::fs::remove_dir_all(folder.path()).unwrap();
         let keep = whole.bytes * 3 / 4;
-        // If nothing else is left to delete, open parts exceed the budget, so they are kept small.
+        // Open parts are never deleted and could exceed the budget on their own, so they are kept small.
         let options = TraceOptions {
             rows_max: 1000,
             chunk_bytes: 32 << 10,
@@ -590,7 +591,7 @@ fn an_anonymous_trace_reveals_no_identifying_data() {
             .filter(|number| hidden_numbers.contains(number))
             .collect();
         assert_eq!(both, Vec::<&(String, i64)>::new());
-        // Short names occur by chance in any compressed file.
+        // Short names occur by chance in any compressed file, so only long ones are searched for.
         let long: Vec<_> = texts.iter().filter(|text| text.len() >= 7).collect();
         for (path, bytes) in files(hidden.path()) {
             let leak = long

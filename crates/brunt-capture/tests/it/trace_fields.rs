@@ -160,7 +160,8 @@ fn attributes_equal_tsharks() {
                     .collect();
                 let place = format!("{field} of port {} xid {xid:#x}", row[0]);
                 if field.starts_with("nfs.nfstime4") {
-                    // tshark also shows other kinds of times: the time granularity, or when a server was built.
+                    // tshark's values also include times of other kinds, such as the time granularity or when a
+                    // server was built.
                     let mut rest = theirs.iter();
                     let all = mine.iter().all(|value| rest.any(|other| other == value));
                     assert!(all, "{place}: ours {mine:?}, tshark's {theirs:?}");

@@ -156,7 +156,7 @@ fn windows_add_up_to_the_whole_capture() {
     let plain = plain.report(&ledger);
     assert_eq!(whole.by_operation, plain.by_operation);
     assert_eq!(whole.clients, plain.clients);
-    // A file's latencies are recorded from its 32nd operation in each window on.
+    // In each window, a file's latencies are recorded only from its 32nd operation on, so they are not compared.
     let loads = |report: &brunt_capture::Report| -> Vec<_> {
         let files = report.files.as_ref().expect("all analyses ran");
         let rows = files.top.iter();

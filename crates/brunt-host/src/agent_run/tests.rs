@@ -76,7 +76,7 @@ fn failure(news: &[FromHost]) -> (FailureKind, &str) {
     }
 }
 
-/// Ready first, then each worker's figures on the agent's clock, then the workers' ends, once each.
+/// A run's messages: ready first, then each worker's figures on the agent's clock, then the workers' ends, once each.
 #[test]
 fn a_run_reports_ready_then_figures_then_ends() {
     let before = brunt_core::Clock::Monotonic.now();

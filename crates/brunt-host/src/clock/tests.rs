@@ -62,8 +62,8 @@ impl Pair {
 }
 
 /// A thousand estimates of clocks that are up to 500 ms off and drift by up to 200 ppm, over links whose delays are
-/// equal in both directions or differ by a factor of up to ten. Returns how many contain the true offset, and their
-/// widths relative to the shortest round trip.
+/// equal in both directions or differ by a factor of up to ten. Returns how many contain the true offset, and the
+/// widths of all estimates relative to the shortest round trip.
 fn thousand(seed: u64, asymmetric: bool) -> (usize, Vec<f64>) {
     let (mut held, mut widths) = (0, Vec::new());
     for index in 0..1000 {
@@ -88,7 +88,7 @@ fn thousand(seed: u64, asymmetric: bool) -> (usize, Vec<f64>) {
         };
         let seconds = 5 + random.below(56) as u32;
         let track = pair.track(begin, seconds, &mut random);
-        // Before, during or after the rounds.
+        // A time shortly before, during or shortly after the rounds.
         let at = begin + (random.unit() * 1.2 - 0.1) * f64::from(seconds) * 1e9;
         let estimate = track.estimate(Nanos(at as u64)).expect("no clock was set");
         let truth = pair.ahead(at);
@@ -110,7 +110,8 @@ fn the_interval_contains_the_true_offset() {
             "asymmetric {asymmetric}: {held} of 1000 hold; width / round trip: p50 {median:.2}, p99 {p99:.2}"
         );
         assert!(held >= 990, "{held} of 1000 intervals hold the true offset");
-        // The intervals aren't correct just because they are wide: the best single round would give 1.
+        // Intervals must not be right just because they are wide: 1 is the width of the interval from the best single
+        // round.
         assert!(median <= 1.1, "{median}");
     }
 }
@@ -263,7 +264,7 @@ fn impossible_times_are_counted() {
     );
     track.add(round([10, 115, 116, 20])).unwrap();
     let offset = track.estimate(Nanos(15)).unwrap().offset;
-    // 96 to 105, widened by the drift of two clocks over 5 ns.
+    // 96 to 105, widened by the clocks' possible drift over 5 ns and rounded outwards.
     assert_eq!(offset, ClockOffset { low: 95, high: 106 });
     assert_eq!(
         (offset.to_ours(Nanos(200)), offset.to_theirs(Nanos(100))),

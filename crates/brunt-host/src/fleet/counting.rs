@@ -12,7 +12,7 @@ use super::dates::Dates;
 use crate::clock::ClockEstimate;
 use crate::host_news::HostNews;
 
-/// Agents reply within 20 ms.
+/// Maximum wait for readings, which agents send within 20 ms.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// The readings of a host's interfaces.

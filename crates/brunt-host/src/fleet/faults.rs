@@ -21,7 +21,7 @@ use crate::remote::RemoteHost;
 const ANSWER_MAX: Duration = Duration::from_secs(300);
 /// Maximum time to undo a fault that wasn't verified in that time.
 const TAKE_BACK_MAX: Duration = Duration::from_secs(60);
-/// An agent reports on its bridge immediately, and the caller is in the middle of a run.
+/// Maximum wait for a bridge's report: agents send it immediately, and the caller is in the middle of a run.
 const BRIDGE_MAX: Duration = Duration::from_secs(10);
 
 /// Why injecting or removing a fault failed.

@@ -36,8 +36,8 @@ const ASK_BEFORE_START: Duration = Duration::from_millis(10);
 const LEAVE_BEFORE_START: Duration = Duration::from_millis(20);
 /// Maximum time until an order is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// A host receives its start time at most this long in advance, because a job that starts after other jobs may begin
-/// hours later.
+/// A host receives its start time at most this long in advance, because clocks drift, and a job that starts after
+/// other jobs may begin hours later.
 const START_AHEAD: Duration = Duration::from_secs(5);
 /// Maximum time for a host to end a run that was released.
 const RELEASE_MAX: Duration = Duration::from_secs(8);

@@ -103,13 +103,13 @@ impl HostLoad {
         }
     }
 
-    /// The same load on these targets, combined into one device: the targets that the trace's devices map to.
+    /// Returns this load for these targets, combined into one device: the targets that the trace's devices map to.
     #[must_use]
     pub fn on_targets(self, joined: Vec<HostedTarget>) -> HostLoad {
         HostLoad { joined, ..self }
     }
 
-    /// The same load as one of several that run concurrently, each in its own lane.
+    /// Returns this load as one of several that run concurrently, each in its own lane.
     #[must_use]
     pub fn together(self, lane: Lane, members: Arc<RunMembers>) -> HostLoad {
         HostLoad {
@@ -163,8 +163,9 @@ impl HostLoad {
             .collect())
     }
 
-    /// A run that doesn't measure rings and engines, which is done only when needed. A ring mode that the workload
-    /// leaves open becomes interrupt mode, and an engine that it leaves open becomes the engine that every host has.
+    /// An order for a run in which rings and engines are not measured: they are measured only when needed. A ring
+    /// mode that the workload leaves open becomes interrupt mode, and an engine that it leaves open becomes the
+    /// `threads` engine, which every host has.
     fn unmeasured(&self) -> RunOrder {
         let mut order = RunOrder::alone(0);
         if !self.hosted.measures_rings() {
@@ -524,7 +525,7 @@ impl RunningLoad for RunOfHosts {
     }
 }
 
-/// Judges the parts of several hosts as a whole.
+/// Judges a run on several hosts as a whole, from how it ended on each.
 fn judged(
     load: &dyn HostedLoad,
     ends: &[(String, HostEnd)],

@@ -133,7 +133,7 @@ impl Fleet {
         );
     }
 
-    /// Records that the services are running, with their folders in this folder, so that hosts with
+    /// Records that the services are running and that their folders are in `folder`, so that hosts with
     /// [`HostAddress::Guest`] can be reached.
     ///
     /// # Panics

@@ -72,7 +72,7 @@ pub enum FarRoleError {
         end: Box<RoleEnd>,
     },
     /// The host was lost.
-    #[error("{0}; its agent ends it when its lease expires")]
+    #[error("{0}; its agent ends the role when its lease expires")]
     Lost(String),
     /// The role's output cannot be written on this machine.
     #[error("cannot write its log {}: {source}", .path.display())]
@@ -83,7 +83,7 @@ pub enum FarRoleError {
         source: Arc<io::Error>,
     },
     /// There was no reply in time.
-    #[error("host {host}: no reply about it within {at_most:?}")]
+    #[error("host {host}: no reply about the role within {at_most:?}")]
     Slow {
         /// The host's name in the experiment.
         host: String,
@@ -91,7 +91,7 @@ pub enum FarRoleError {
         at_most: Duration,
     },
     /// The caller canceled the role.
-    #[error("host {host}: it was canceled before it was listening")]
+    #[error("host {host}: the role was canceled before it was listening")]
     Unwanted {
         /// The host's name in the experiment.
         host: String,
@@ -218,7 +218,7 @@ impl RoleInbox {
     }
 }
 
-/// A role on another host. Dropping it ends the role there.
+/// A role on another host. Dropping the value ends the role on its host.
 #[derive(Debug)]
 pub struct FarRole {
     fleet: Arc<Fleet>,
@@ -255,8 +255,8 @@ impl Fleet {
         Ok(role)
     }
 
-    /// Makes a host prepare to start a service, if it allows it; [`FarRole::run`] starts the service. The service's
-    /// output is appended to `log`. The host must be connected.
+    /// Makes a host prepare to start a service, if the host allows it; [`FarRole::run`] starts the service. The
+    /// service's output is appended to `log`. The host must be connected.
     ///
     /// # Errors
     /// The host doesn't allow the service, has no space for it, or is lost; or the log cannot be created.
@@ -431,7 +431,7 @@ impl FarRole {
             return Ok(());
         }
         self.tell(RoleOrder::Stop)?;
-        // If the role had already died, it is over only once all of its output has arrived.
+        // If the role had already died, its end is complete only once all of its output has arrived.
         let found = self.heard.wait(self.stop_max, |news| match &news.lost {
             _ if news.stopped || news.refused.is_some() => Some(Ok(())),
             Some(why) => Some(Err(FarRoleError::Lost(why.clone()))),

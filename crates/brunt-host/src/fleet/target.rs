@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use brunt_core::device_url::UrlOptionChanges;
 use brunt_protocol::Secret;
 
-/// The URL of a target as hosts open it. Clones share it.
+/// The URL of a target as hosts open it. Clones share the URL.
 #[derive(Clone, Debug, Default)]
 pub struct TargetUrl {
     url: Arc<OnceLock<Secret>>,
@@ -27,7 +27,7 @@ impl TargetUrl {
         }
     }
 
-    /// The same target, opened with other options.
+    /// Returns this target with other options for opening it.
     #[must_use]
     pub fn with_options(&self, changes: &UrlOptionChanges) -> TargetUrl {
         TargetUrl {
@@ -84,7 +84,7 @@ impl HostedUrl {
         }
     }
 
-    /// The same targets, opened with other options.
+    /// Returns these targets with other options for opening them.
     #[must_use]
     pub fn with_options(&self, changes: &UrlOptionChanges) -> HostedUrl {
         match self {

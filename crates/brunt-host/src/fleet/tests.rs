@@ -22,7 +22,7 @@ use crate::{
     RemoteHost,
 };
 
-/// Longer than a busy machine takes.
+/// Timeout, longer than anything here takes even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A backend that panics when opened.
@@ -358,7 +358,7 @@ fn a_fault_that_has_failed_is_not_removed() {
     );
 }
 
-/// A host that doesn't become ready delays neither stopping the experiment nor the limit for opening.
+/// A host that doesn't become ready delays neither the stop of an experiment nor the timeout for opening a target.
 #[test]
 fn opening_ends_at_its_time_limit_and_when_stopped() {
     let host = Served::start(AllowList::everything());

@@ -111,7 +111,8 @@ impl ConnectError {
     /// login would reject it again.
     fn is_of_the_network(&self) -> bool {
         match self {
-            // Connection refused or host unreachable: the network delivered an answer.
+            // An error such as "connection refused" or "host unreachable" is an answer that the network delivered, so
+            // only timeouts count.
             ConnectError::Connect(_, error) => {
                 matches!(
                     error.kind(),

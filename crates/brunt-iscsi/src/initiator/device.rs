@@ -8,7 +8,8 @@
 //! URL's `reconnect` allows; unanswered requests are sent again on the new session. A permanent refusal (such as a
 //! wrong secret) ends the attempts at once. After that, every request fails with [`DeviceError::Gone`].
 //!
-//! The one rule: connecting happens on another thread, which hands the sockets over; `submit` and `poll` never wait.
+//! The one rule: connecting happens on another thread, which passes the sockets to the device; `submit` and `poll`
+//! never wait.
 
 use std::collections::VecDeque;
 use std::io;
@@ -73,7 +74,7 @@ pub struct Initiator {
     info: DeviceInfo,
     facts: Facts,
     storage: Vec<StorageId>,
-    /// The session from that login, for the first device.
+    /// The session from the first login, which the first device takes over.
     spare: Mutex<Option<([u8; 6], Established)>>,
 }
 
@@ -325,9 +326,9 @@ struct ConnectionStream {
 #[derive(Clone, Copy)]
 enum Receiving {
     Header,
-    /// The payload is being received into its task's buffer.
+    /// A payload is being received into its task's buffer.
     Payload(Bhs, DataRange),
-    /// Padding and digest of that payload.
+    /// The payload's padding and digest are still expected.
     Trailer(Bhs, DataRange),
 }
 

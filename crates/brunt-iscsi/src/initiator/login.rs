@@ -607,7 +607,7 @@ mod tests {
                 run(with_chap(mutual), &answers).0,
                 Ok(LoginStep::Done(_))
             ));
-            // The same login without the target's CHAP response.
+            // Without the target's CHAP response, a mutual login fails and a one-way login succeeds.
             answers[2] = say(TO_OPERATIONAL, &[]);
             let outcome = run(with_chap(mutual), &answers).0;
             match mutual {

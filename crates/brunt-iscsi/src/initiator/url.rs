@@ -239,7 +239,7 @@ pub struct InitiatorConfig {
     pub initiator: String,
     /// Our credentials.
     pub credentials: Option<Credentials>,
-    /// The credentials that the target must prove.
+    /// The credentials with which the target must authenticate itself.
     pub target_credentials: Option<Credentials>,
     /// Operational keys.
     pub wishes: Preferences,

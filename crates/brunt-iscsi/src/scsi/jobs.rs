@@ -154,7 +154,7 @@ impl Job for WriteAndVerify {
             return verify.step(done, pool);
         }
         match done {
-            // Forced, so that the medium itself is verified.
+            // Forced to the medium, so that the medium itself is verified.
             None => JobStep::Submit(write(
                 self.range,
                 0,
@@ -259,7 +259,7 @@ pub(super) struct Fill {
     pub pattern: Buf,
 }
 
-/// How to fill.
+/// How to fill the ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     Unmap,

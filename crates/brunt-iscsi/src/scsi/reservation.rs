@@ -59,16 +59,16 @@ pub struct Effects {
     pub attentions: Vec<(PortPair, Attention)>,
     /// Nexuses whose tasks must be aborted (PREEMPT AND ABORT).
     pub aborted: Vec<PortPair>,
-    /// Whether the state to save has changed or no longer has to be saved.
+    /// Whether the saved text must be replaced or removed.
     pub save: bool,
 }
 
 /// What a nexus is allowed to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// Commands with [`brunt_wire::scsi::opcodes::Access::Read`].
+    /// Whether commands with [`brunt_wire::scsi::opcodes::Access::Read`] are allowed.
     pub read: bool,
-    /// Commands with `Access::Write`.
+    /// Whether commands with `Access::Write` are allowed.
     pub write: bool,
 }
 

@@ -147,7 +147,7 @@ impl Acceptor {
                 let socket = match listener.accept() {
                     Ok((socket, _)) => socket,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // Closed before it was accepted.
+                    // The connection was closed before it was accepted.
                     Err(error)
                         if matches!(
                             error.kind(),
@@ -337,7 +337,7 @@ impl HalfOpen {
     /// Closes a connection that did not complete its login.
     fn abandon(self, state: &ServerState) {
         if let Some(logged_in) = self.done {
-            // The connection had already been admitted to a session.
+            // The connection had already been admitted to a session, which it now leaves.
             state
                 .shared
                 .table

@@ -264,7 +264,7 @@ struct SocketIo<'a> {
     header_digest: bool,
     data_digest: bool,
     lent: Vec<Lent>,
-    /// Length and digest of the last run of zeros.
+    /// Length and digest of the run of zeros whose digest was computed last.
     zeros_digest: (usize, [u8; DIGEST_BYTES]),
 }
 

@@ -205,7 +205,7 @@ impl TargetServer {
         table.ask_logout(grace.as_secs().clamp(1, 60) as u16, |_| true);
         if !self.wait_idle(grace) {
             table.close(0, |_| true);
-            // A closing connection takes at most the time for its last response.
+            // By then, closing connections have given up on sending their last responses.
             self.wait_idle(Duration::from_secs(5));
         }
     }
@@ -232,7 +232,7 @@ impl Drop for TargetServer {
     }
 }
 
-/// How often the media of the LUNs are checked: a resized or deleted file is noticed within this time.
+/// Interval between checks of the LUNs' media, and thus the longest time until a resized or deleted file is noticed.
 const DISK_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Checks the media. Runs in a separate thread, because file systems may block it.

@@ -633,8 +633,8 @@ mod tests {
         assert_eq!(window.arrive(sent, 1), Turn::Now);
     }
 
-    /// A connection that closes other connections accesses the table while its window is locked, so logins must not
-    /// hold both.
+    /// A connection that closes other connections locks the table while it holds its window, so a login must not wait
+    /// for a window while it holds the table.
     #[test]
     fn logins_do_not_hold_the_table_while_they_wait_for_a_window() {
         let table = SessionTable::new(Directory::new(Vec::new(), None), 2);

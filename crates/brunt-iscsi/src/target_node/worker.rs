@@ -31,7 +31,8 @@ const DROP_MAX: Duration = Duration::from_millis(100);
 /// After this many turns, the requests that they queued are submitted before the next turn, so that the first peers
 /// don't have to wait for the last.
 const TURNS_PER_SUBMISSION: u32 = 32;
-/// Minimum interval between two returns of unused memory, because each takes time from connections that stay busy.
+/// Minimum time between two releases of unused memory to the system, because each delays the connections that are
+/// still busy.
 const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs a worker until it has no connections.
@@ -127,7 +128,7 @@ impl Worker<'_> {
                 if self.turn(slot, now) {
                     turns += 1;
                     if turns % TURNS_PER_SUBMISSION == 0 {
-                        // If this fails, the error recurs below.
+                        // If this fails, the ring fails again below.
                         let _ = self.ring.start();
                     }
                 }
@@ -296,7 +297,7 @@ fn report(state: &ServerState, seat: &Seat, error: ConnectionError) {
         });
 }
 
-/// The same error, for another connection.
+/// Copies an error, which can't be cloned, for another connection.
 fn copy_of(error: &std::io::Error) -> std::io::Error {
     match error.raw_os_error() {
         Some(code) => std::io::Error::from_raw_os_error(code),

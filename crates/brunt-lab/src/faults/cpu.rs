@@ -27,7 +27,7 @@ use crate::{Fault, FaultError, Proof};
 
 /// Assumed number of competing threads of other programs per core.
 const COMPETITORS: f64 = 2.0;
-/// One step below the highest, which links use, so that a busy host doesn't slow down its link.
+/// One step below the highest priority, which links use, so that a busy host doesn't slow down its link.
 const PRIORITY: i32 = -19;
 /// At this priority a thread's weight is 71755, compared with the normal 1024, so one thread takes 98.6% of a core from
 /// a normal one.
@@ -75,9 +75,9 @@ struct Running {
 struct Team {
     /// Whether one thread is real-time.
     real_time: bool,
-    /// Whether the others have a raised priority.
+    /// Whether the other threads have a raised priority.
     raised: bool,
-    /// Number of the other threads.
+    /// Number of threads besides the real-time one.
     others: u64,
 }
 
@@ -114,7 +114,7 @@ impl Team {
         };
         let real_time = may(|| sys::real_time(REAL_TIME_PRIORITY));
         let raised = may(|| sys::raise_priority(PRIORITY));
-        // The share that the other threads need of the time that the real-time thread leaves.
+        // The part of the time left by the real-time thread that the other threads need.
         let ahead = if real_time {
             share.min(REAL_TIME_SHARE_MAX)
         } else {
@@ -224,7 +224,7 @@ impl CpuHog {
             let thread = std::thread::Builder::new()
                 .name("cpu hog".into())
                 .stack_size(64 << 10);
-            // If one fails to start, dropping `running` stops the others.
+            // If a thread fails to start, dropping `running` stops the others.
             running.threads.push(thread.spawn(move || hand.burn())?);
         }
         Ok(running)
@@ -358,7 +358,7 @@ impl Fault for CpuHog {
             "received {:.1}% over {seconds:.2} s; {threads} threads ended",
             taken * 100.0
         );
-        // The share was reached once but not sustained. Too short a time proves nothing.
+        // The share was reached at injection but not sustained. A fault shorter than the proof is not judged.
         if taken < self.share - SHARE_SLACK && at.since(since) >= PROOF_TIME {
             let seen = team.fell_short(taken, at.since(since));
             return Err(FaultError::NotShown {
@@ -481,11 +481,12 @@ mod tests {
     fn a_hog_takes_its_share_and_gives_it_back() {
         let clock = Clock::default();
         let mut hog = CpuHog::new(0.25, &[a_core()]);
-        // On a core kept busy by other real-time threads, the hog reports that it took too little.
+        // On a core kept busy by other real-time threads, the hog reports that it took too little, so this tries
+        // again.
         let mut tries = (0..20).map(|_| hog.inject(&clock));
         let injected = tries.find(|result| !matches!(result, Err(FaultError::NotShown { .. })));
         let proof = injected
-            .expect("a quarter of a core becomes available within half a minute")
+            .expect("a quarter of a core becomes available within 20 attempts")
             .unwrap();
         assert!(proof.value.unwrap() >= 0.22, "{proof:?}");
         hog.remove(&clock).unwrap();
@@ -532,7 +533,7 @@ mod tests {
                     "{gone:?}"
                 );
             }
-            // A hog in a concurrent test may want the same core.
+            // A hog in a concurrent test may want the same core, so an error that says so is accepted.
             (Err(error), _) | (_, Some(Err(error))) => {
                 let text = error.to_string();
                 assert!(

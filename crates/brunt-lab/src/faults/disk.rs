@@ -1,9 +1,9 @@
 //! A slow disk: the kernel limits what a service's processes may request of the device that holds their folder, using a
 //! separate cgroup ([`crate::io_group`]). Requests over the limit wait in the kernel, before they reach the device.
 //!
-//! The proof is a probe process that joins the cgroup first and writes to that folder with O_DIRECT: it must be as slow
-//! as the limits while they apply, and faster without them. The rule: a limit above what the device can do is not a
-//! fault.
+//! The proof is a probe process that joins the cgroup first and writes to that folder with O_DIRECT: its writes must
+//! be as slow as the limits demand while they apply, and faster without them. The rule: a limit above what the device
+//! can do is not a fault.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,8 @@ const WRITES: [u64; 2] = [4, 4096];
 const WRITE_BYTES: [u64; 2] = [4096, 1 << 20];
 /// Maximum attempts of a probe without limits.
 const TRIES: u32 = 3;
-/// The kernel accounts in time slices, so a few requests may pass early.
+/// Share of the expected duration after which limited writes count as slow: the kernel accounts in time slices, so a
+/// few requests may pass early.
 const TOLERANCE: f64 = 0.6;
 
 /// How long a process may take to end, and the polling interval.
@@ -113,7 +114,7 @@ impl SlowDisk {
             bytes: None,
         };
         let fault = || format!("a slow disk below {}", folder.display());
-        // In labs, processes of different experiments may have the same PID.
+        // In labs, processes of different experiments may have the same PID, so the name also contains the time.
         let name = format!(
             "brunt-try-{}-{}",
             std::process::id(),
@@ -300,7 +301,7 @@ impl Fault for SlowDisk {
     }
 }
 
-/// A process that writes on request. Dropping it ends it.
+/// A process that writes on request. Dropping the probe ends its process.
 #[derive(Debug)]
 struct Probe {
     child: Child,

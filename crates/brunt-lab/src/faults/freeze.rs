@@ -14,8 +14,8 @@ use crate::{Fault, FaultError, Proof};
 
 /// How long the kernel may take to stop all threads of a process; a thread waiting for a disk only stops afterwards.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a keeper may appear to have no process: one that forks and exits while processes are listed is missed
-/// briefly.
+/// How long a keeper may appear to have no process: a process that forks and exits while processes are listed is
+/// missed briefly.
 const NONE_MAX: Duration = Duration::from_secs(1);
 
 /// Stops a process and resumes it.

@@ -22,7 +22,7 @@ pub type Restart = Box<dyn FnMut() -> io::Result<u32> + Send>;
 /// Kills a process, and starts it again on removal.
 pub struct Kill {
     pid: u32,
-    /// Whether its descendants are killed first.
+    /// Whether the process's descendants are killed first.
     with_all_below: bool,
     restart: Restart,
     killed: bool,
@@ -39,7 +39,7 @@ impl Kill {
         }
     }
 
-    /// Like [`Kill::new`], for a process that keeps others ([`crate::service`]): its descendants are killed first, so
+    /// Like [`Kill::new`], for a keeper of other processes ([`crate::service`]): its descendants are killed first, so
     /// that none escapes it.
     pub fn with_all_below(pid: u32, restart: Restart) -> Kill {
         Kill {
@@ -144,8 +144,8 @@ fn reap(orphans: &BTreeSet<u32>, parent: u32) {
             if let Ok(Some(_)) = waitpid(Some(pid), WaitOptions::NOHANG) {
                 break;
             }
-            // A parent's last thread may be about to end. If another process adopts the orphan, nothing is left to do
-            // here.
+            // Tries again while the orphan's parent is still the dead process, whose last thread may be about to end.
+            // If another process adopts the orphan, nothing is left to do here.
             match process::parent(*orphan) {
                 Some(of) if of == parent || of == std::process::id() => {}
                 _ => break,

@@ -60,7 +60,7 @@ impl Fault for MemoryHog {
                 Size(available),
                 Size(LEFT_BYTES_MIN)
             );
-            // Other processes will use part of it a moment later.
+            // Suggests 90 % of the memory that is free, because other processes may use part of it in the meantime.
             if let free @ 1.. = (available.saturating_sub(LEFT_BYTES_MIN) / 10 * 9) >> 20 {
                 advice += &format!("; write memory = \"{free}MiB\" or less");
             }
@@ -111,7 +111,7 @@ impl Fault for MemoryHog {
         };
         if let Ok(Some(status)) = helper.ended() {
             let seen = format!(
-                "the process that held it ended early ({status}); lock less memory, or see dmesg"
+                "the helper process that held the memory ended early ({status}); lock less memory, or see dmesg"
             );
             return Err(FaultError::NotShown { fault, seen });
         }

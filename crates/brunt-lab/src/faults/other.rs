@@ -108,7 +108,7 @@ impl OtherProcess {
         })
     }
 
-    /// The name of its program.
+    /// The name of the process's program.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -40,7 +40,7 @@ pub struct Partition {
     /// From each host to each host on the other side, in both directions.
     courses: Vec<Course>,
     injected: bool,
-    /// [`Partition::stopped`] before the injection.
+    /// The value of [`Partition::stopped`] before the injection.
     stopped_before: u64,
 }
 
@@ -63,7 +63,7 @@ impl Course {
         let probe = Probe::new(&self.from, &self.to, false)?;
         let deadline = clock.now().after(PATIENCE);
         let enough = |seen: &Seen| Ok(seen.arrived() >= TIMED_MIN);
-        // Some packets arrive whatever else the links do to them, so slow lines are not flooded for this.
+        // Other impairments let some packets through, so small batches are enough and slow lines aren't flooded.
         let longest = self.leaving.longest;
         let mut seen = Seen::default();
         while seen.arrived() < TIMED_MIN {
@@ -143,7 +143,7 @@ impl Partition {
         stopped.values().sum()
     }
 
-    /// Checks all courses concurrently. Returns what was seen, or an error that names what was not.
+    /// Checks all courses concurrently. Returns what was seen, or an error that names what was not seen.
     fn all(
         &self,
         look: impl Fn(&Course) -> Result<Seen, Unseen> + Sync,

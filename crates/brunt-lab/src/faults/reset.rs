@@ -120,7 +120,7 @@ impl TcpReset {
             self.counters().map_err(|error| self.unreadable(error))?,
             self.sent(),
         );
-        // From here on, dropping the fault ends it, even if only one direction has been armed.
+        // From here on, dropping the fault stops the resets, even if only one direction has been armed.
         let armed = self.armed.insert(Armed {
             at: Nanos(0),
             snmp,

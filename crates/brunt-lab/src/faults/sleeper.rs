@@ -1,4 +1,4 @@
-//! For tests of faults: a process that is killed when the test ends.
+//! For tests of faults: a child process that is killed when the test ends.
 
 use std::process::Child;
 

@@ -47,7 +47,7 @@ pub struct BridgeConfig {
     pub watcher: Option<Box<dyn PacketWatcher>>,
 }
 
-/// A running bridge. Dropping it stops it.
+/// A running bridge. Dropping the bridge stops it.
 #[derive(Debug)]
 pub struct WireBridge {
     control: Arc<Control>,
@@ -281,7 +281,8 @@ impl WireBridge {
             .into_iter()
             .zip(self.overrun)
         {
-            // These frames arrived, too; the number of packets in a dropped train is unknown.
+            // These frames arrived, too; each counts as one packet, because the number of packets in a dropped train
+            // is unknown.
             counts.packets += overrun;
             counts.unmeant_no_buffer += overrun;
         }

@@ -29,7 +29,7 @@ pub(super) struct Shared {
     pub(super) added: Mutex<Histogram>,
     /// Packets in flight when the thread ended.
     pub(super) left: AtomicU64,
-    /// FINs that were still held at that point.
+    /// FINs that were still held when the thread ended.
     pub(super) ends_left: AtomicU64,
 }
 

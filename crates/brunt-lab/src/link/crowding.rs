@@ -2,11 +2,11 @@
 //! keep arriving, or processes wait for cores. If the line isn't full, the machine was the limit: unlike real hosts,
 //! emulated ones share its cores with the emulator.
 //!
-//! Called by [`super::driver`] on every turn. The rule: only such windows count, only for links that do nothing but
-//! limit the rate, and only if a queue formed at the line: a sender limited by the line sends faster than the line
-//! whenever it has a core. A sender that waits for replies, paces its packets, backs off after losses, or is slow
-//! while cores are idle says nothing about the link. A sender that paces bursts longer than [`BACKLOG_BYTES_MIN`]
-//! looks like one that wants more.
+//! Called by [`super::driver`] on every turn. The rule: a window counts only if no core was free during it, only for
+//! links that do nothing but limit the rate, and only if a queue formed at the line: a sender limited by the line
+//! sends faster than the line whenever it has a core. A sender that waits for replies, paces its packets, backs off
+//! after losses, or is slow while cores are idle says nothing about the link. A sender that paces bursts longer than
+//! [`BACKLOG_BYTES_MIN`] can't be told from one that has more to send.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ use brunt_core::Nanos;
 use super::control::Shared;
 use super::counters::add;
 
-/// Ticks are hundredths of a second: two cores have forty per window.
+/// Length of a window: with ticks of a hundredth of a second, two cores have forty ticks per window.
 const WINDOW: Duration = Duration::from_millis(200);
 /// If the thread slept for more than this share of a window, packets didn't keep arriving.
 const SLEPT_SHARE_MAX: f64 = 0.2;
@@ -60,7 +60,8 @@ impl Crowding {
     pub(super) fn new(now: Nanos) -> Crowding {
         // In a container that hides this file, no window counts.
         let stat = File::open("/proc/stat").ok();
-        // On kernels without pressure stall information, only the other condition applies.
+        // Kernels without pressure stall information don't report waiting processes; then a window counts only if
+        // packets kept arriving.
         let pressure = File::open("/proc/pressure/cpu").ok();
         Crowding {
             start: now,
@@ -73,7 +74,7 @@ impl Crowding {
         }
     }
 
-    /// The thread was idle for this long.
+    /// Records that the thread was idle for this long.
     pub(super) fn on_sleep(&mut self, nanos: u64) {
         self.slept_nanos += nanos;
     }
@@ -228,7 +229,7 @@ mod tests {
         assert_eq!(waited("some avg10=11.07"), None);
     }
 
-    /// Only a line with more to send, on a machine with nothing to spare, might have carried more elsewhere.
+    /// A line may have been slowed down by the machine only if it had more to send while no core was free.
     #[test]
     fn only_a_queued_line_on_a_busy_machine_counts_as_crowded() {
         let check =
@@ -254,7 +255,7 @@ mod tests {
         check(0, 550, Some(0.2), 150, false);
         check(0, 550, Some(0.5), 1000, false);
         check(0, 550, None, 1000, false);
-        // A sender without a core leaves the thread idle.
+        // The sender waits for a core, so the thread is idle.
         check(700, 390, Some(0.0), 900, true);
         check(250, 660, Some(0.21), 400, true);
         check(700, 390, Some(0.0), 200, false);

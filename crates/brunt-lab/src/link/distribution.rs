@@ -37,9 +37,9 @@ pub enum Distribution {
     ParetoNormal,
     /// A table in a file.
     File {
-        /// Its path, as written.
+        /// The file's path, as written.
         path: PathBuf,
-        /// Its contents, once [`Distribution::read`] has been called.
+        /// The file's contents, once [`Distribution::read`] has been called.
         table: Option<Arc<DistributionTable>>,
     },
 }
@@ -76,7 +76,7 @@ pub enum DistributionError {
         /// Its size.
         bytes: u64,
     },
-    /// Its contents are not a table.
+    /// The file's contents are not a table.
     #[error("{path}: {source}", path = path.display())]
     Malformed {
         /// The file.
@@ -92,7 +92,7 @@ pub enum TableError {
     /// A word that is not a 16-bit number.
     #[error("line {line}: '{word}' is not a number from -32768 to 32767")]
     NotANumber {
-        /// Its line, from 1.
+        /// The word's line, counted from 1.
         line: usize,
         /// The word.
         word: String,

@@ -58,7 +58,7 @@ impl Driver {
             held_bytes_max,
             clock,
         } = self;
-        // A real wire doesn't wait for a busy machine; without the raised priority, this one may have to.
+        // A busy machine may delay this thread, unlike a real wire; the raised priority prevents that if permitted.
         control
             .usual_priority
             .store(sys::raise_priority(-20).is_err(), Ordering::Relaxed);

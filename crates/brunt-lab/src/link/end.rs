@@ -51,7 +51,7 @@ impl LinkEnd {
         }
     }
 
-    /// Whether it is an interface of this machine, whose frames have timestamps.
+    /// Whether the end is an interface of this machine, whose frames have timestamps.
     pub(super) fn is_interface(self) -> bool {
         matches!(self, LinkEnd::Interface(_))
     }

@@ -60,7 +60,7 @@ pub(super) struct Lane {
     pub(super) backlog_bytes: u64,
     parted: Vec<HostPair>,
     slow_close: SlowClose,
-    /// The rule by which connections are reset, and whether there were too many connections to track.
+    /// The rule by which connections are reset; `resets_full`: there were too many connections to track.
     reset: Option<ResetRule>,
     resets_full: bool,
     under_way: Schedule<Frame>,
@@ -155,7 +155,7 @@ impl Lane {
         shared.applied.store(asked, Ordering::Release);
     }
 
-    /// When the next thing is due.
+    /// When this direction next has something to do.
     pub(super) fn next_due(&self) -> Option<Nanos> {
         self.under_way
             .next_due()
@@ -338,7 +338,7 @@ impl Lane {
                     if let Some(packets) =
                         self.take_frame(frame, Some(arrival), shared, clock, resets)
                     {
-                        // Frames that arrived before it are sent first.
+                        // Frames that arrived before this one are sent first.
                         ring.send(to, clock, &mut self.added, written);
                         let is_refused = self.to.write(frame).is_err();
                         let took = Nanos(clock.now().0.saturating_sub(arrival.at.0));

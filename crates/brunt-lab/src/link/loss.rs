@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Maximum correlation: beyond it, a state lasts for thousands of packets, which is better expressed as bursts.
 pub const CORRELATION_MAX: f64 = 0.99;
-/// Grid points of the distribution of correlated draws.
+/// Number of grid steps in the distribution of correlated draws.
 const GRID: usize = 4096;
 
 /// Gilbert-Elliott loss model: the link is in a good or a bad state and changes state with these probabilities at
@@ -81,7 +81,7 @@ pub enum LossModel {
     Gap {
         /// Probability for packets that may be lost.
         share: f64,
-        /// The distance, in packets.
+        /// The distance between losses, in packets.
         gap: u32,
     },
     /// netem's correlation: a packet's draw is `correlation` times the previous draw plus the remaining weight times a
@@ -317,7 +317,8 @@ mod tests {
             let seen = share(&lost);
             let rows = lost.windows(2).filter(|pair| pair[0] && pair[1]).count() as f64;
             let after_a_loss = rows / (seen * lost.len() as f64);
-            // Runs of losses increase the variance of their number; at 0.9 by a factor of about four.
+            // Runs of losses increase the variance of the number of losses: at a correlation of 0.9, by a factor of
+            // about four.
             assert!(
                 (seen / stated - 1.0).abs() < 0.15,
                 "{stated} {correlation}: {seen}"

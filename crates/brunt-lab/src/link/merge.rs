@@ -33,7 +33,7 @@ pub(super) struct Merger {
     header_bytes: usize,
     segment_bytes: usize,
     next_sequence: u32,
-    /// Nothing may follow, because the last segment was short or had PSH.
+    /// Whether nothing may follow, because the last segment was short or had PSH.
     closed: bool,
     /// When the train was first seen waiting.
     since: Option<Nanos>,

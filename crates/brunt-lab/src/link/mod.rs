@@ -74,8 +74,8 @@ pub(crate) use way::Way;
 use crate::host::Host;
 use crate::netlink::{DeviceConfig, DeviceStats, Netlink};
 
-/// A running link. Dropping it ends its thread and removes both devices; veth pairs carried by the kernel disappear
-/// with their hosts.
+/// A running link. Dropping the link ends its thread and removes both devices; veth pairs carried by the kernel
+/// disappear with their hosts.
 #[derive(Debug)]
 pub struct Link {
     handle: LinkHandle,

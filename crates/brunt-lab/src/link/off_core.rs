@@ -2,7 +2,7 @@
 //! it to estimate when the packet that woke it arrived.
 //!
 //! Called by [`super::driver`] after each sleep. The rule: on a kernel without this accounting (no CONFIG_SCHED_INFO)
-//! the result is zero, and that line time is lost.
+//! the result is zero, and the line loses the time for which its thread waited for a core.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

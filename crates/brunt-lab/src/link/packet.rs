@@ -214,9 +214,9 @@ pub fn corrupt(buffer: &mut [u8], pick: u64) {
 /// A packet's explicit congestion notification (RFC 3168, 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ecn {
-    /// Its sender doesn't support ECN, or it isn't an IP packet.
+    /// The packet's sender doesn't support ECN, or it isn't an IP packet.
     NotCapable,
-    /// Its sender supports ECN (ECT(0) or ECT(1)).
+    /// The packet's sender supports ECN (ECT(0) or ECT(1)).
     Capable,
     /// Already marked (CE).
     Marked,
@@ -292,7 +292,7 @@ pub(super) fn finish_checksums(ip: &mut [u8], tcp: &mut [u8]) {
 /// Completes the checksum if it is partial.
 pub(super) fn complete_checksum(buffer: &mut [u8]) {
     if buffer[0] & NEEDS_CHECKSUM == 0 {
-        // A claim that the checksum was verified is no longer true.
+        // Withdraws a claim that the checksum was verified, because it is no longer true.
         buffer[0] = 0;
         return;
     }
@@ -564,7 +564,7 @@ mod tests {
             let pick = ((u128::from(bit) << 64) / bits as u128) as u64 + 1;
             let mut corrupted = packet.clone();
             corrupt(&mut corrupted, pick);
-            assert_eq!(corrupted[0], 0, "nothing vouches for its checksum");
+            assert_eq!(corrupted[0], 0, "no claim that the checksum was verified");
             assert!(
                 !sums_are_right(&corrupted[VNET_HEADER_BYTES..]),
                 "bit {bit}"

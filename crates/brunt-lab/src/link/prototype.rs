@@ -20,7 +20,7 @@ use crate::sys;
 
 /// The virtio-net header of a packet socket lacks the buffer count (virtio 0.9.5).
 const HEADER_BYTES: usize = 10;
-/// Ethernet, IPv4, and TCP with timestamps.
+/// Bytes of the Ethernet, IPv4 and TCP headers, with TCP timestamps.
 const TRAIN_HEADERS_BYTES: usize = 66;
 const FRAME_BYTES_MAX: usize = (64 << 10) + 14 + VNET_HEADER_BYTES;
 

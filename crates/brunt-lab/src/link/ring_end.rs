@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameArrival {
     pub(super) at: Nanos,
-    /// The same time on the wall clock.
+    /// The arrival time on the wall clock.
     pub(super) since_1970: Duration,
 }
 

@@ -1,5 +1,5 @@
 //! Decides the fate of each packet in one direction of a link, as a state machine: a packet's time and length go in,
-//! its fate comes out. The direction ([`super::lane`]) carries it out.
+//! its fate comes out. The direction ([`super::lane`]) carries out the decision.
 //!
 //! A packet first waits for the line (rate and queue), then travels (delay, jitter, loss, corruption, duplication,
 //! reordering). The rule: randomness depends only on the seed and the packet's number in its direction, so a repeated
@@ -26,7 +26,7 @@ const ECN_CHANCE: u64 = 0x6563_6e00;
 pub enum PacketFate {
     /// It arrives.
     Deliver(Delivery),
-    /// It is lost on the way.
+    /// The packet is lost on the way.
     Lost,
     /// The line's queue was full.
     QueueFull,
@@ -35,20 +35,20 @@ pub enum PacketFate {
 /// How a packet is delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// When its last bit arrives.
+    /// When the packet's last bit arrives.
     pub due: Nanos,
     /// A random number that picks the bit to flip.
     pub corrupt: Option<u64>,
-    /// Whether to set a congestion mark, if it is ECN-capable.
+    /// Whether to set a congestion mark, if the packet is ECN-capable.
     pub mark: bool,
-    /// Whether it arrives twice.
+    /// Whether the packet arrives twice.
     pub duplicate: bool,
-    /// Whether it is held back, so that others overtake it.
+    /// Whether the packet is held back, so that others overtake it.
     pub held: bool,
 }
 
 impl Delivery {
-    /// Whether it arrives once, intact and in order, so that it may stay together with its neighbours.
+    /// Whether the packet arrives once, intact and in order, so that it may stay together with its neighbours.
     pub fn is_plain(&self) -> bool {
         self.corrupt.is_none() && !self.mark && !self.duplicate && !self.held
     }
@@ -446,8 +446,8 @@ mod tests {
         let lost: Vec<bool> = fates.iter().map(|fate| *fate == PacketFate::Lost).collect();
         let share = lost.iter().filter(|lost| **lost).count() as f64 / COUNT as f64;
         let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count() as u64;
-        // 1 / 26 in the long run; a burst has 1 / 0.25 packets. The number of bursts varies: about 3846 with a standard
-        // deviation of 61, so 10% are 6 standard deviations.
+        // The long-run share is 1/26, and a burst has 1/0.25 = 4 packets on average. The number of bursts varies:
+        // about 3846 with a standard deviation of 61, so 10% are 6 standard deviations.
         assert!((share * 26.0 - 1.0).abs() < 0.1, "{share}");
         let length = share * COUNT as f64 / bursts as f64;
         assert!((length / 4.0 - 1.0).abs() < 0.1, "{length}");
@@ -520,7 +520,7 @@ mod tests {
             "ten milliseconds are enough for a thousand packets"
         );
         assert_eq!(all[1001], Nanos(1_000_020_000));
-        // 990 ms before the second packet exceed the credit.
+        // Of the first second, all but the 10 ms of credit are lost.
         let expected = LineTime {
             sent: 10_020_000,
             lost: 990_000_000,
@@ -668,7 +668,7 @@ mod tests {
         }
     }
 
-    /// Marks affect their share of packets and don't shift other random decisions.
+    /// Congestion marks affect the stated share of packets and don't shift other random decisions.
     #[test]
     fn marks_affect_their_share_of_packets() {
         const COUNT: u64 = 100_000;

@@ -16,7 +16,7 @@ use super::distribution::{Distribution, DistributionError};
 use super::loss::{Bursts, CORRELATION_MAX, LossModel};
 use super::rate::BitRate;
 
-/// Maximum delay and jitter: longer than for any storage, even on the Moon.
+/// Maximum delay and jitter: longer than the path to any storage, even on the Moon.
 pub const DELAY_MAX: Duration = Duration::from_secs(10);
 /// Maximum hold time of a FIN: TCP keeps retransmitting it for longer than this.
 pub const SLOW_CLOSE_MAX: Duration = Duration::from_secs(60);
@@ -83,7 +83,7 @@ pub struct Settings {
     /// larger of 1 MiB and what the line sends in twice its delay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<Size>,
-    /// Maximum packets in that queue, in addition to `queue`; default: no limit.
+    /// Maximum number of packets that may queue at a rate-limited line, in addition to `queue`; default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_packets: Option<u32>,
 }
@@ -149,7 +149,7 @@ pub enum SettingsErrorKind {
     Alone,
     /// A file that cannot be read, has not been read, or has invalid contents.
     File,
-    /// The link's carrier doesn't support it.
+    /// A setting that the link's carrier doesn't support.
     Carrier,
 }
 

@@ -9,7 +9,7 @@ use super::tcp::{Flow, bare};
 
 /// Payload of [`train`], in bytes.
 const PAYLOAD: usize = 4000;
-/// Payload of its segments except the last, in bytes.
+/// Payload of the segments of [`train`] except the last, in bytes.
 pub(super) const SEGMENT: usize = 1448;
 /// The endpoints of [`segment`]'s connections.
 pub(super) const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 40_000);

@@ -23,7 +23,7 @@ impl WriteCounts {
         self.packets += u64::from(packets);
     }
 
-    /// Like [`WriteCounts::note`], for an interface, where the time added to the frame is known.
+    /// Like [`WriteCounts::note`], for an interface, where the time that the bridge added to the frame is known.
     pub(super) fn note_added(
         &mut self,
         packets: u32,

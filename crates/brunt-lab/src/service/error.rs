@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::WaitStatus;
 
-/// Why a service failed; see the module documentation.
+/// Why a service failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// The keeper's orders cannot be parsed.
@@ -26,12 +26,12 @@ pub enum ServiceError {
     /// The program cannot be started.
     #[error("cannot start {program}: {source}; check that it is installed and in PATH")]
     Start {
-        /// Its name or path.
+        /// The program's name or path.
         program: String,
         /// The system's error.
         source: io::Error,
     },
-    /// Another program is using its port.
+    /// Another program is using the service's port.
     #[error("{address} is in use by another program; choose another port, or 0 for a free one")]
     PortTaken {
         /// The address.
@@ -68,7 +68,7 @@ pub enum ServiceError {
         /// The path that would be hidden.
         hidden: PathBuf,
     },
-    /// Its prepare command failed.
+    /// The service's prepare command failed.
     #[error("its prepare command {}", ending(.status))]
     Unprepared {
         /// How the command ended.
@@ -89,7 +89,7 @@ pub enum ServiceError {
          background, or keep it in the foreground"
     )]
     ForkedAway {
-        /// Their names and numbers.
+        /// Names and numbers of the running processes.
         left: String,
     },
     /// The service wrote too much to its log.
@@ -98,7 +98,7 @@ pub enum ServiceError {
         /// The limit.
         max: u64,
     },
-    /// Its log cannot be written.
+    /// The service's log cannot be written.
     #[error("cannot write its log {}: {source}", .path.display())]
     Log {
         /// The file.
@@ -109,7 +109,7 @@ pub enum ServiceError {
     /// The service uses too much memory.
     #[error("it uses {used} bytes of memory; limits.memory is {max}")]
     MemoryFull {
-        /// Bytes used by all its processes.
+        /// Bytes used by all processes of the service.
         used: u64,
         /// The limit.
         max: u64,
@@ -117,7 +117,7 @@ pub enum ServiceError {
     /// Some of its processes don't end, not even when killed.
     #[error("some of its processes do not exit: {left}")]
     Stuck {
-        /// Their names and numbers.
+        /// Names and numbers of the processes that don't end.
         left: String,
     },
 }

@@ -30,9 +30,9 @@ use crate::sys::{Signals, die_with_parent};
 
 /// How often a service is checked until it is ready.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How often it is checked afterwards: the keeper should not affect measurements.
+/// How often a ready service is checked: the keeper should not affect measurements.
 const CALM_POLL: Duration = Duration::from_millis(250);
-/// How often its memory use is measured.
+/// How often a service's memory use is measured.
 const MEMORY_POLL: Duration = Duration::from_secs(1);
 
 /// Events from the keeper's other threads.
@@ -472,7 +472,7 @@ mod tests {
             let error = stuck(pids, attempt).to_string();
             assert_eq!(error, format!("some of its processes do not exit: {said}"));
         };
-        // Between fork and exec a process has its parent's name.
+        // Between fork and exec a process has its parent's name, so this waits for exec.
         let name = |pid: u32| format!("{} ({pid})", comm(pid).unwrap());
         let is_sleep = |pid: u32| comm(pid).is_some_and(|name| name == "sleep");
         while !is_sleep(pid) || !is_sleep(ready) {

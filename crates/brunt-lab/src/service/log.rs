@@ -15,11 +15,11 @@ use std::thread::JoinHandle;
 use super::error::ServiceError;
 use super::keeper::Event;
 
-/// Longer lines are split.
+/// Maximum length of a line; longer ones are split.
 const LINE_BYTES_MAX: usize = 1 << 16;
 /// Number of last lines kept for error messages.
 const LAST_LINES: usize = 6;
-/// Maximum length of each, in characters.
+/// Maximum length of each of these lines, in characters.
 const LAST_LETTERS: usize = 300;
 
 /// The log of a service.

@@ -1,8 +1,8 @@
 //! Services: programs that aren't part of Brunt, kept running by a Brunt process for as long as an experiment needs
 //! them.
 //!
-//! The keeper (`keeper`) is this program started again. It starts the service's command, stores its output in a file
-//! (`log`), checks whether it is ready (`ready`), and adopts every process that the service leaves behind
+//! The keeper (`keeper`) is a second instance of this program. It starts the service's command, stores its output in
+//! a file (`log`), checks whether it is ready (`ready`), and adopts every process that the service leaves behind
 //! (PR_SET_CHILD_SUBREAPER), so that programs that move to the background are found like any other. The keeper prints
 //! the service's address to standard output when it is ready, and errors to standard error.
 //!
@@ -35,9 +35,9 @@ pub const PORT_VARIABLE: &str = "BRUNT_PORT";
 /// The configuration of a keeper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeeperOrder {
-    /// The program. It is started with `BRUNT_FOLDER` and [`FOLDERS_VARIABLE`], which override its own environment.
+    /// The program. `BRUNT_FOLDER` and [`FOLDERS_VARIABLE`] are added to its environment and override its own values.
     pub program: ServiceProgram,
-    /// This file exists once the prepare command has succeeded.
+    /// The file that exists once the prepare command has succeeded.
     pub prepared: PathBuf,
     /// Working folder.
     pub folder: PathBuf,
@@ -73,7 +73,7 @@ impl KeeperOrder {
         }
     }
 
-    /// Encodes it for [`KEEPER_VARIABLE`].
+    /// Encodes the order for [`KEEPER_VARIABLE`].
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).expect("strings, numbers and tables can be encoded as JSON")
     }

@@ -166,7 +166,7 @@ mod tests {
         lacking.returned();
         assert!(lacking.attempt_is_due() && !lacking.attempt_is_due() && !lacking.is_nothing());
         assert_eq!(lacking.describe(), "its ready command does not exit");
-        // An attempt that was cut off does not hide how the one before failed.
+        // An attempt that was cut off does not hide how the previous one failed.
         let mut child = std::process::Command::new("false").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
         let ended = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());

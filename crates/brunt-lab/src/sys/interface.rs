@@ -37,7 +37,7 @@ pub(crate) enum PacketRead {
     Frame {
         /// Length.
         bytes: usize,
-        /// When the kernel received it, since 1970.
+        /// When the kernel received the frame, since 1970.
         stamp: Option<Duration>,
     },
     /// A frame that cannot be delivered whole: too long, or with an offload that a virtio-net header cannot express.

@@ -24,7 +24,7 @@ const RESERVED_BYTES: libc::c_int = 16;
 /// Minimum offset of a frame in a slot.
 const FRAME_AT_MIN: usize = size_of::<libc::tpacket2_hdr>() + VNET_HEADER_BYTES + TAG_BYTES;
 
-/// The ring. Dropping it frees the memory.
+/// The ring. Dropping the ring frees the memory.
 #[derive(Debug)]
 pub(crate) struct SlotRing {
     start: NonNull<u8>,
@@ -56,7 +56,7 @@ pub(crate) struct SlotFrame {
     slot: usize,
     at: usize,
     bytes: usize,
-    /// When the kernel received it, since 1970.
+    /// When the kernel received the frame, since 1970.
     pub(crate) stamp: Duration,
 }
 

@@ -117,7 +117,7 @@ fn bytes_arrive_whole() {
             );
             assert_eq!(report.there.lost > 0, text == all, "{report:?}");
             if carrier == Carrier::BruntWireSize {
-                // The last frame of a connection may be between the two counters.
+                // The last frame of a connection may be in only one of the two counters so far, so this waits.
                 let is_counted = || {
                     let (_, report) = lab.reports().unwrap().remove(0);
                     report.there.frames_in == report.there.packets

@@ -97,7 +97,7 @@ fn link_faults_are_proven() {
             .to_string()
             .contains("cannot be distinguished")
     );
-    // The fault is dropped without removal: the link is as it was before.
+    // Dropping the fault without removing it restores the link.
     let mut fault = lab
         .link_fault("wire", [of("loss = 1.0"), of("loss = 1.0")])
         .unwrap();
@@ -157,7 +157,8 @@ fn one_direction_is_cut() {
         .unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     let probed = std::thread::scope(|scope| {
-        // Injecting sets both directions, so the other one is stopped while it probes.
+        // Injecting the fault sets both directions, so this thread keeps stopping the other direction while the fault
+        // probes it.
         let link = lab.link("wire").unwrap();
         scope.spawn(|| {
             let link = link;
@@ -247,8 +248,8 @@ fn hosts_are_parted() {
             .contains(" packets stopped; from a to c: ")
     );
     assert!(arrives(&a, &c) && arrives(&b, &c));
-    // The fault is dropped without removal: the hosts are reconnected. If the hosts are already separated, a second
-    // fault cannot be proven.
+    // Dropping the fault without removing it reconnects the hosts. If the hosts are already separated, a second fault
+    // cannot be proven.
     let mut fault = lab.partition(&["a"], &["b"]).unwrap();
     fault.inject(&clock).unwrap();
     let error = lab
@@ -262,8 +263,8 @@ fn hosts_are_parted() {
 }
 
 /// A reset ends the matching connections at the receiver, according to that host's own counter, while the other host
-/// sent none; other connections continue. It works with data in flight, lost packets and long trains, and is an error
-/// if nothing is sent.
+/// sent none; other connections continue. A reset works with data in flight, lost packets and long trains; if nothing
+/// is sent, the fault fails.
 fn connections_are_reset() {
     for text in ["", "delay = '2ms'", "delay = '1ms'\nloss = 0.02"] {
         let (lab, a, b) = lab([of(text), of(text)], 1500, Carrier::Brunt);
@@ -326,7 +327,8 @@ fn connections_are_reset() {
     one_connection_is_reset();
 }
 
-/// A reset from the other side, of a single connection, based on its own packets; without traffic nothing is reset.
+/// A single connection is reset from the other side, based on the packets of that connection; without traffic,
+/// nothing is reset.
 fn one_connection_is_reset() {
     let (lab, a, b) = lab([of(""), of("")], 1500, Carrier::Brunt);
     let clock = Clock::default();
@@ -353,7 +355,7 @@ fn one_connection_is_reset() {
         std::io::ErrorKind::ConnectionReset
     );
     fault.remove(&clock).unwrap();
-    // The canary: no traffic.
+    // The canary: without traffic, no reset is seen and the fault fails.
     let mut fault = lab.tcp_reset("a", "b", ResetPorts::Either(9)).unwrap();
     let error = fault.inject(&clock).unwrap_err();
     assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
@@ -404,7 +406,7 @@ fn connections_close_slowly() {
     );
     fault.remove(&clock).unwrap();
     assert_eq!(lab.link("wire").unwrap().report().there.unintended(), 0);
-    // The canary: a link that holds FINs in the other direction.
+    // The canary: only FINs in the other direction are held.
     let mut fault = lab
         .one_way_fault("wire", "b", of("delay = '1ms'\nslow_close = '300ms'"))
         .unwrap();
@@ -424,10 +426,10 @@ fn links_in_trouble_change() {
     let (lab, _, _) = lab([of(standing), of(standing)], 1500, Carrier::Brunt);
     let clock = Clock::default();
     for (from, to, seen) in [
-        // The corruption existed before; 256 packets don't encounter it.
+        // The link corrupted packets before, but too rarely for 256 packets to show it.
         ("'2ms'", "'12ms'", Ok("median latency")),
         ("loss = 0.03", "loss = 0.2", Ok("missing")),
-        // Damaged packets are still missing.
+        // Packets damaged by the link still go missing.
         ("loss = 0.03", "loss = 0.0", Ok("there: ")),
         (
             "loss = 0.03",

@@ -1,6 +1,6 @@
-//! The integration tests of brunt-lab. The program starts itself again, as helpers and in namespaces, before it has
-//! any threads, so it has a `main` in place of the usual harness. As in that harness, an argument selects the tests
-//! to run.
+//! The integration tests of brunt-lab. This binary re-executes itself as helper processes and in new namespaces,
+//! which it must do before it has several threads, so it has a `main` in place of the usual harness. As with that
+//! harness, arguments select the tests to run.
 
 mod lab;
 mod link_faults;
@@ -42,8 +42,8 @@ fn main() -> ExitCode {
 /// Makes this process run only the tests that need no namespaces.
 const OUTSIDE: &str = "--outside";
 
-/// Runs those tests in another process, because this one will be in namespaces, where other limits on locked memory may
-/// apply. Returns whether they passed.
+/// Runs the tests that need no namespaces in another process, because this one will be in namespaces, where other
+/// limits on locked memory may apply. Returns whether they passed.
 fn outside() -> bool {
     let own = std::env::current_exe().expect("this program");
     let status = Command::new(own)

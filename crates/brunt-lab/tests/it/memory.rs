@@ -1,4 +1,4 @@
-//! The memory hog and its helper process, which is this program started again.
+//! Tests of the memory hog and its helper process, a second instance of this program.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::Test;
 /// Below any usual limit of locked memory.
 const BYTES: u64 = 4 << 20;
 
-/// The second one lowers a limit of the process, so it runs last.
+/// `refuses_more_than_the_limit` lowers a limit of the process, so it runs last.
 pub const TESTS: [Test; 2] = [
     ("locks_and_gives_back", locks_and_gives_back),
     ("refuses_more_than_the_limit", refuses_more_than_the_limit),

@@ -18,7 +18,7 @@ pub fn padded_digest(data: &[u8]) -> [u8; DIGEST_BYTES] {
 /// The digest of a data segment with its padding as received.
 ///
 /// # Panics
-/// If the data with its padding is not a multiple of four bytes, which means that the caller split the segment
+/// Panics if the data with its padding is not a multiple of four bytes, which means that the caller split the segment
 /// wrongly.
 pub fn received_digest(data: &[u8], padding: &[u8]) -> [u8; DIGEST_BYTES] {
     assert!(

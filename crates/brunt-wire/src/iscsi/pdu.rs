@@ -33,7 +33,7 @@ pub struct U24([u8; 3]);
 
 impl U24 {
     /// # Panics
-    /// If `value` does not fit in 24 bits, which is a bug in the caller.
+    /// Panics if `value` does not fit in 24 bits, which is a bug in the caller.
     #[inline]
     pub fn new(value: u32) -> U24 {
         assert!(

@@ -41,8 +41,8 @@ pub fn parse_pairs(data: &[u8]) -> Result<Vec<(&str, &str)>, Malformed> {
 /// Appends one pair.
 ///
 /// # Panics
-/// If the key is invalid: empty, or containing `=` or a zero byte. Keys come from our own code, or were parsed as
-/// keys.
+/// Panics if the key is invalid: empty, or containing `=` or a zero byte. Keys come from our own code, or were parsed
+/// as keys.
 pub fn push_pair(out: &mut Vec<u8>, key: &str, value: &str) {
     assert!(
         !key.is_empty() && !key.contains(['=', '\0']),

@@ -1,5 +1,5 @@
 //! The NBD protocol (github.com/NetworkBlockDevice/nbd, doc/proto.md, and the EXTENDED_HEADERS extension on its
-//! branch extension-ext-header). Only bytes; client and server logic is in `brunt-store`.
+//! branch extension-ext-header). Covers only the bytes; client and server logic is in `brunt-store`.
 //!
 //! A connection begins with a greeting and option negotiation ([`negotiation`]); then requests and replies are
 //! exchanged ([`transmission`]), with one of three header styles. All numbers are big-endian.

@@ -156,7 +156,7 @@ impl NbdGreeting {
             IHAVEOPT => NbdGreeting::Newstyle { flags: cur.u16()? },
             CLISERV_MAGIC => {
                 let size_bytes = cur.u64()?;
-                // Both of newstyle's flag fields in one; the lower half contains the export's flags.
+                // Both flag fields of the newstyle greeting in one; the lower half contains the export's flags.
                 let flags = cur.u32()? as u16;
                 cur.skip(ZEROES_BYTES)?;
                 NbdGreeting::Oldstyle { size_bytes, flags }

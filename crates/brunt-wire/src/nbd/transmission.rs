@@ -145,7 +145,7 @@ impl NbdRequest {
     /// Encodes the header.
     ///
     /// # Panics
-    /// If the length needs more than 32 bits and the headers are not extended.
+    /// Panics if the length needs more than 32 bits and the headers are not extended.
     #[inline]
     pub fn encode(&self, headers: NbdHeaders) -> NbdHeaderBytes {
         let out = NbdHeaderBytes::new();
@@ -362,7 +362,7 @@ impl NbdReply {
     /// chunk's request.
     ///
     /// # Panics
-    /// If a chunk is encoded with simple headers, or a simple reply with extended headers.
+    /// Panics if a chunk is encoded with simple headers, or a simple reply with extended headers.
     #[inline]
     pub fn encode(&self, headers: NbdHeaders) -> NbdHeaderBytes {
         let out = NbdHeaderBytes::new();

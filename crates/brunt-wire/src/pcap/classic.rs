@@ -114,8 +114,8 @@ impl Classic {
     #[cold]
     fn inspect(&mut self, buffer: &[u8]) -> Result<(), Malformed> {
         if self.at > FILE_HEADER_BYTES {
-            // With extra header bytes, the first packet's data began too early by their number, and the second header
-            // comes later by the same number.
+            // If the headers have extra bytes, the first packet's data was assumed to begin that many bytes too
+            // early, and the second header comes that many bytes later than expected.
             self.unsettled = false;
             return self.judge(buffer);
         }

@@ -10,7 +10,7 @@ impl RpcCall<'_> {
     /// Appends the header to `out`. `body_at` is ignored: the caller appends the arguments.
     ///
     /// # Panics
-    /// If credentials or verifier have more than 400 bytes.
+    /// Panics if credentials or verifier have more than 400 bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut out = XdrWriter::new(out);
         for word in [self.xid.0, 0, 2, self.program, self.version, self.procedure] {
@@ -26,7 +26,7 @@ impl RpcReply<'_> {
     /// mismatch.
     ///
     /// # Panics
-    /// If the verifier has more than 400 bytes, or is missing from an accepted reply.
+    /// Panics if the verifier has more than 400 bytes, or is missing from an accepted reply.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut out = XdrWriter::new(out);
         out.u32(self.xid.0);
@@ -56,8 +56,8 @@ impl SysCredentials<'_> {
     /// Appends the body of an AUTH_SYS credential to `out`.
     ///
     /// # Panics
-    /// If the machine name is longer than [`MACHINE_NAME_BYTES_MAX`], there are more than [`GROUPS_MAX`] groups, or
-    /// `groups` is not whole words.
+    /// Panics if the machine name is longer than [`MACHINE_NAME_BYTES_MAX`], there are more than [`GROUPS_MAX`]
+    /// groups, or `groups` is not whole words.
     pub fn encode(&self, stamp: u32, out: &mut Vec<u8>) {
         assert!(
             self.machine_name.len() <= MACHINE_NAME_BYTES_MAX as usize

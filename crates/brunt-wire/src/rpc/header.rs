@@ -35,7 +35,7 @@ impl RecordMark {
     /// The mark on the wire.
     ///
     /// # Panics
-    /// If the fragment is longer than 2^31 - 1 bytes.
+    /// Panics if the fragment is longer than 2^31 - 1 bytes.
     #[inline]
     pub fn to_bytes(self) -> [u8; MARK_BYTES] {
         assert!(
@@ -289,8 +289,8 @@ fn whole_auth(bytes: &[u8], flavor: u32, len: u32, at: usize) -> Option<(OpaqueA
 
 /// Fast path for a complete and ordinary call, as almost all are: one bounds check per part of the header instead of
 /// one per word. All others are left to [`parse`], which reports errors.
-// Always inlined, like `plain_reply`, so that the parts never leave the registers; copying them would have to wait
-// for each store.
+// Always inlined, like `plain_reply`, so that the parts never leave the registers; a copy through memory would have
+// to wait for each store.
 #[inline(always)]
 pub fn plain_call(bytes: &[u8]) -> Option<RpcCall<'_>> {
     let fixed = bytes.first_chunk::<CREDENTIALS_AT>()?;

@@ -34,7 +34,7 @@ impl AccessState {
             0x1 => Some(AccessState::ActiveNonOptimized),
             0x2 => Some(AccessState::Standby),
             0x3 => Some(AccessState::Unavailable),
-            // Applies to a port; a port's relative identifier equals its group's number.
+            // Offline is the state of a single port, whose relative identifier equals the number of its group.
             0xe => Some(AccessState::Offline),
             _ => None,
         }

@@ -105,7 +105,7 @@ pub struct DeviceIdentification<'a> {
     pub target_name: &'a str,
     /// Relative target port identifier and target port group of the port that received the command.
     pub target_port: u16,
-    /// Whether the target port group of that port is reported.
+    /// Whether the target port group of the port that received the command is reported.
     pub alua: bool,
 }
 

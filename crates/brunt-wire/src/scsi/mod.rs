@@ -1,5 +1,5 @@
-//! SCSI (SPC-4 and SBC-3): CDBs, sense data, and the pages that a device returns. Only bytes; the behavior of logical
-//! units is in `brunt-iscsi`.
+//! SCSI (SPC-4 and SBC-3): CDBs, sense data, and the pages that a device returns. Covers only the bytes; the behavior
+//! of logical units is in `brunt-iscsi`.
 
 pub mod alua;
 pub mod cdb;

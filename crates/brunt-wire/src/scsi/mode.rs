@@ -166,8 +166,8 @@ pub fn parse_select(
     if list.len() < header {
         return Err(list_length_error());
     }
-    // The mode data length is reserved here, and the device-specific byte is ignored, because its write protect bit
-    // cannot be changed; the medium type must be the one that MODE SENSE returned.
+    // In MODE SELECT, the mode data length is reserved, and the device-specific byte is ignored, because its write
+    // protect bit cannot be changed; the medium type must be the one that MODE SENSE returned.
     let medium_type_at = if ten { 2 } else { 1 };
     if list[medium_type_at] != 0 {
         return Err(bad_field(medium_type_at));

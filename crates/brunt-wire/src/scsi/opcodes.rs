@@ -15,7 +15,7 @@ pub enum Access {
     Read,
     /// Conflicts with every reservation type.
     Write,
-    /// The command has its own rules.
+    /// The command has its own rules for reservations.
     Own,
 }
 
@@ -43,7 +43,7 @@ pub struct CommandDescriptor {
     pub service_action: Option<u8>,
     /// The command's name in the standard.
     pub name: &'static str,
-    /// The bits of the CDB that are evaluated; the first byte is the opcode, and the length is that of the CDB.
+    /// A mask of the CDB bits that are evaluated, as long as the CDB; its first byte is the opcode.
     pub usage: &'static [u8],
     /// Whether another initiator's reservation allows the command.
     pub access: Access,

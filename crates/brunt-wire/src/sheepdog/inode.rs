@@ -48,7 +48,7 @@ impl SheepdogInode {
     /// Parses the fields.
     ///
     /// # Errors
-    /// The fields are incomplete, or invalid for any disk.
+    /// The fields are incomplete, or don't describe a valid disk.
     pub fn parse(bytes: &[u8]) -> Result<SheepdogInode, ParseError> {
         let mut cur = Cursor::new(bytes);
         let (name, tag) = (text(cur.take(NAME_BYTES)?), text(cur.take(NAME_BYTES)?));
@@ -102,7 +102,7 @@ impl SheepdogInode {
     /// Encodes the fields; the inverse of [`SheepdogInode::parse`].
     ///
     /// # Panics
-    /// If a name is too long or contains a NUL.
+    /// Panics if a name is too long or contains a NUL.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = super::encode_names(&self.name, &self.tag);
         for value in [0, u64::from(self.is_snapshot), 0, self.size_bytes, 0] {

@@ -1,5 +1,5 @@
-//! The protocol between a client and a sheep (the Sheepdog server), as defined in its include/sheepdog_proto.h
-//! (github.com/sheepdog/sheepdog). Only bytes; client logic is in `brunt-store`.
+//! The protocol between a client and a sheep (the Sheepdog server), as defined in include/sheepdog_proto.h of
+//! github.com/sheepdog/sheepdog. Covers only the bytes; client logic is in `brunt-store`.
 //!
 //! Requests and responses consist of a 48-byte header and data; both contain an id, and responses may arrive in any
 //! order ([`header`]). A virtual disk (VDI) consists of an inode object ([`inode`]) and data objects of equal size,
@@ -30,7 +30,7 @@ pub const VDI_IDS: u32 = 1 << 24;
 /// Encodes the names of a VDI and of one of its snapshots for LOCK_VDI, RELEASE_VDI and GET_VDI_INFO.
 ///
 /// # Panics
-/// If either name is too long or contains a NUL.
+/// Panics if either name is too long or contains a NUL.
 pub fn encode_names(vdi: &str, tag: &str) -> Vec<u8> {
     let mut bytes = vec![0; 2 * NAME_BYTES];
     for (name, at) in [(vdi, 0), (tag, NAME_BYTES)] {

@@ -52,7 +52,7 @@ impl SubjectArgs for HostsArgs {
             output.line(brunt_bench::sleep_until(at)?);
             return Ok(());
         }
-        brunt_bench::program_under_test()?; // found, or built, outside the namespaces
+        brunt_bench::program_under_test()?; // found or built before the namespaces are entered
         super::stage::enter(output)?;
         let settings = brunt_bench::HostsBench {
             estimates: self.estimates,

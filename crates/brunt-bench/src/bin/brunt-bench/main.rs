@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     let matches = definition().get_matches();
     let output = Terminal::new(matches.get_flag("json"), interrupted.clone());
     let (name, arguments) = matches.subcommand().expect("clap requires a subject");
-    // For a subject that runs in a stage, no threads may start before the stage is entered.
+    // In the inner process of a stage, no thread may start yet: `stage::enter` starts this one later.
     if !brunt_lab::stage::is_inside() {
         output.end_if_interrupted();
     }

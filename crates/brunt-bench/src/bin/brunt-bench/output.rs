@@ -19,7 +19,8 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Prints a single object with `json`, and lines otherwise; `interrupted` is set by signals.
+    /// Creates an output that prints a single object with `json`, and lines otherwise; `interrupted` is set by
+    /// signals.
     pub fn new(json: bool, interrupted: Arc<AtomicBool>) -> Terminal {
         Terminal {
             json,
@@ -33,7 +34,7 @@ impl Terminal {
         let output = self.clone();
         let end = move || std::process::exit(output.report("", &interruption()).into());
         if let Err(error) = brunt_bench::end_if_interrupted(Arc::clone(&self.interrupted), end) {
-            self.print_note(&format_args!("Ctrl-C may take a long time: {error}"));
+            self.print_note(&format_args!("cannot limit how long Ctrl-C takes: {error}"));
         }
     }
 

@@ -5,7 +5,7 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// Accuracy of verdicts about faults, on series with a known truth
+/// Accuracy of verdicts about faults, on series whose true effects are known
 #[derive(clap::Args)]
 pub struct VerdictsArgs {
     /// Experiments (of four runs each) per kind of noise and effect; four times as many without an effect

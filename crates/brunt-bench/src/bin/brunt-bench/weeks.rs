@@ -23,7 +23,7 @@ pub struct WeeksArgs {
     /// Length of a window
     #[arg(long, value_name = "TIME", default_value = "1d")]
     window: Span,
-    /// Parsers of the capture
+    /// Number of parser threads in the capture
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
     /// Also store the trace, and keep at most this much of it

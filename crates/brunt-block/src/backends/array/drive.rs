@@ -1,4 +1,4 @@
-//! Control of an array by name: its commands and status. [`super::state`] implements them.
+//! Controls an array by name: its commands and status. [`super::state`] implements them.
 
 use super::state::{ArrayControl, ArrayError, MemberState};
 use crate::control::{

@@ -12,10 +12,10 @@
 //! - A failed write fails the member at once, since it is no longer consistent.
 //! - If a request is cancelled while it writes, a member that did not complete it fails.
 //!
-//! If another member fails while one is missing: RAID 0 has already failed with the first failure. RAID 1 continues as
-//! long as one member is left, and rebuilds from it. RAID 5 fails; it serves only requests for which the remaining
-//! members suffice, and a rebuild stops. A mirror whose last complete member fails during a rebuild serves only the
-//! data rebuilt by then. A failed spare is removed, and the rebuild restarts on the next one.
+//! RAID 0 fails with its first failed member. If another member fails while one is missing, RAID 1 continues as long
+//! as one member is left, and rebuilds from that member. RAID 5 then fails; it serves only requests for which the
+//! remaining members suffice, and a rebuild stops. A mirror whose last complete member fails during a rebuild serves
+//! only the data rebuilt by then. A failed spare is removed, and the rebuild restarts on the next one.
 //!
 //! The rule: parity and data change under their stripe's lock, so there is no write hole within a run. Members store no
 //! array metadata: a new process considers all of them consistent.
@@ -61,7 +61,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
     example: "array:raid5,chunk=64k,[memory:1MiB],[memory:1MiB],[memory:1MiB],spare=[memory:1MiB]",
     options: &[],
     open,
-    // Not known without opening the members.
+    // The properties are not known without opening the members.
     preview: |_, _| Ok(None),
 };
 
@@ -136,7 +136,7 @@ fn open(text: &str, options: &mut UrlOptions) -> Opened {
         } else {
             match word.split_once('=') {
                 Some(("chunk", size)) => chunk_bytes = parse_size(size)?,
-                // `rebuild` is an alias.
+                // `rebuild` is accepted as an alias of `rebuild_rate`.
                 Some(("rebuild_rate" | "rebuild", size)) => rate = parse_size(size)?,
                 Some(("rebuild_depth", stripes)) => match stripes.parse() {
                     Ok(stripes) if (1..=REBUILD_DEPTH_MAX).contains(&stripes) => depth = stripes,
@@ -223,7 +223,7 @@ fn info_of(layout: &Layout, infos: &[&DeviceInfo]) -> DeviceInfo {
     }
 }
 
-/// An array of devices; see the module.
+/// RAID 0, 1 or 5 over several devices.
 pub struct ArrayBackend {
     members: Vec<Arc<dyn Backend>>,
     layout: Layout,

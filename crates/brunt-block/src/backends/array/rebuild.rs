@@ -1,7 +1,7 @@
 //! The thread that rebuilds a spare while the array serves requests: several stripes at a time, each under its stripe's
 //! lock, at a limited rate. Each array has one such thread; it sleeps while idle.
 //!
-//! It has its own loop instead of [`crate::turn`]'s, because one wait covers all members, which share a ring.
+//! The thread has its own loop instead of [`crate::turn`]'s, because one wait covers all members, which share a ring.
 //!
 //! The rule: stripes count as rebuilt in order. A stripe that finishes before an earlier one keeps its lock until the
 //! earlier one finishes too; otherwise a write to it would miss the spare.
@@ -52,7 +52,7 @@ pub(super) fn run(control: &Arc<ArrayControl>, layout: Layout, members: &[Arc<dy
 }
 
 /// Returns `Err` if the rebuild can't start, and `Ok` once it is over: it finished, was superseded, failed because of
-/// its spare, or stopped, which this function reports to `control`.
+/// its spare, or stopped. Only a stop is reported to `control`.
 fn rebuild(
     control: &ArrayControl,
     layout: Layout,
@@ -124,7 +124,7 @@ struct Lane {
     waits: u32,
     /// The XOR of the data read so far.
     sum: Option<Buf>,
-    /// The stripe's chunk has been written to the spare.
+    /// Whether the stripe's chunk has been written to the spare.
     done: bool,
     /// Members whose reads failed, as a bit mask.
     avoid: u32,
@@ -286,7 +286,7 @@ impl Rebuild<'_> {
         }
     }
 
-    /// A source could not be read: tries another one if this is a mirror, otherwise the same one again.
+    /// Handles a failed read from a source: tries another source if this is a mirror, otherwise the same one again.
     fn try_again(
         &mut self,
         stripe: u64,
@@ -312,7 +312,7 @@ impl Rebuild<'_> {
             let member = self.devices[device].info().name.clone();
             return Err(RebuildError::Unreadable { member, error });
         }
-        // Don't fail the last member that has the data because of its errors.
+        // Errors must not fail the last member that has the data.
         if others {
             self.control.blame(device, error, false);
         }

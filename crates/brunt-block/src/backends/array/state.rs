@@ -30,11 +30,11 @@ const EXCLUSIVE: u32 = 1 << 31;
 /// The content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArraySlot {
-    /// The device with this index, consistent.
+    /// Filled by the device with this index, which is consistent.
     Good(usize),
     /// No device.
     Failed,
-    /// The device with this index; stripes below the watermark are consistent.
+    /// Filled by the device with this index, whose stripes below the watermark are consistent.
     Rebuilding(usize),
 }
 
@@ -168,7 +168,7 @@ pub struct ArrayControl {
     state: Mutex<State>,
     /// Notifies the rebuilder.
     news: Condvar,
-    /// Stripes below it are consistent on the device being rebuilt.
+    /// The watermark: stripes below it are consistent on the device being rebuilt.
     watermark: AtomicU64,
     /// Rebuild rate in bytes per second; 0 is unlimited.
     rate: AtomicU64,
@@ -185,7 +185,7 @@ struct State {
     spares: Vec<usize>,
     /// Error counts by device index.
     errors: Vec<u32>,
-    /// Start a rebuild as soon as a member fails.
+    /// Whether a rebuild starts as soon as a member fails.
     automatic: bool,
     rebuilds: u64,
     last_rebuild: Option<(u64, Duration)>,
@@ -193,9 +193,9 @@ struct State {
     began: Nanos,
     /// Number of rebuilds started, so that a superseded one cannot change the state of the next.
     epoch: u64,
-    /// A rebuild that the rebuilder has not picked up yet.
+    /// Whether a rebuild was requested that the rebuilder has not picked up yet.
     wanted: bool,
-    /// The array is being dropped.
+    /// Whether the array is being dropped.
     closing: bool,
     trouble: Option<String>,
 }
@@ -265,7 +265,8 @@ impl ArrayControl {
         self.begin_rebuild(&mut state)
     }
 
-    /// Returns devices that fill no slot to the spares, as if each failed disk had been replaced. Returns their number.
+    /// Adds devices that fill no slot to the spares, as if each failed disk had been replaced. Returns the number of
+    /// devices added.
     pub fn replace(&self) -> usize {
         let mut state = self.lock();
         let used = |state: &State, device: usize| {
@@ -379,7 +380,7 @@ impl ArrayControl {
         }
     }
 
-    /// Changes whenever the view does.
+    /// A number that changes whenever the view does.
     #[inline]
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)

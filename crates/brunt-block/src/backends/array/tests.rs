@@ -85,7 +85,8 @@ impl Bench {
         }
     }
 
-    /// Random requests that do not overlap, checked against the model of the medium. Returns the number of failures.
+    /// Runs random requests that do not overlap, and checks them against the model of the medium. Returns the number
+    /// of failures.
     fn work(&mut self, rounds: usize) -> usize {
         let mut failed = 0;
         for _ in 0..rounds {
@@ -253,8 +254,8 @@ fn a_degraded_array_serves_requests_until_one_failure_too_many() {
     assert!(striped.run(vec![request])[0].result.is_err());
 }
 
-/// Read errors are served from the other members until there are too many; a failed write fails a member at once.
-/// Either way, no request fails and no byte is wrong.
+/// Failed reads are served from the other members until a member has had too many; a failed write fails its member at
+/// once. Either way, no request fails and no byte is wrong.
 #[test]
 fn member_errors_fail_no_request() {
     for level in ["raid1", "raid5"] {
@@ -345,8 +346,8 @@ fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32
     assert_eq!(bench.work(10), 0);
     let mut seen = 0;
     for round in 0..3 {
-        // The spare to be rebuilt (the first one is already a member) fails a write, so the rebuild restarts on the
-        // next one.
+        // A write to the spare being rebuilt fails, so the rebuild restarts on the next spare; the first spare is
+        // already a member.
         if round == 1 {
             let switch = bench.faults(&format!("d{}", members + 1));
             switch
@@ -425,8 +426,8 @@ fn a_greater_depth_shortens_the_rebuild() {
         }
         bench.control.status().last_rebuild.unwrap().1
     };
-    // 64 stripes of at least 4 ms each, one or sixteen at a time. On a busy machine, some stripes may be late, but not
-    // fifty.
+    // 64 stripes of at least 4 ms each take 256 ms one at a time, and 16 ms sixteen at a time. On a busy machine a
+    // rebuild may be slow, but not fifty in a row.
     let one = took(1);
     assert!(one >= Duration::from_millis(256), "{one:?}");
     let quick = (0..50)

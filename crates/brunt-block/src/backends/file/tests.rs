@@ -1,4 +1,4 @@
-//! Opening files, and what a device does when its file changes.
+//! Tests of opening files, and of files that change while they are open.
 
 use super::*;
 use crate::RingConfig;

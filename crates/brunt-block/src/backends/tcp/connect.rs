@@ -1,7 +1,7 @@
 //! Opens a connection to a sink: connects, sends a greeting, and reads the sink's greeting. Blocking, with a deadline
 //! for the whole procedure; called when a device is opened.
 //!
-//! The one rule: packet loss is retried ([`crate::attempts`]); answers of the sink are final.
+//! The one rule: packet loss is retried ([`crate::attempts`]); answers from the sink are final.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -64,7 +64,7 @@ impl ConnectError {
 /// A blocking connection to a sink whose greeting has arrived.
 pub(super) struct Connected {
     pub(super) socket: TcpStream,
-    /// Number of failed attempts before it.
+    /// Number of failed attempts before the successful one.
     pub(super) retries: u32,
     /// Why the last failed attempt failed.
     pub(super) trouble: Option<ConnectError>,

@@ -14,7 +14,7 @@
 //! Answers arrive in the order of their requests and carry their tags. The one rule: a length over
 //! [`TRANSFER_BYTES_MAX`] is malformed, regardless of the side that sends it.
 
-/// Bytes of a header.
+/// Size of a header in bytes.
 pub const HEADER_BYTES: usize = 16;
 /// Maximum payload.
 pub const TRANSFER_BYTES_MAX: u32 = 16 << 20;
@@ -79,7 +79,7 @@ pub enum HeaderError {
 pub struct Header {
     /// The kind of the message.
     pub kind: FrameKind,
-    /// See [`FrameKind`]; in bytes.
+    /// Length in bytes; [`FrameKind`] defines what it measures for each kind.
     pub len: u32,
     /// A request's identifier, repeated in its answer; [`MAGIC`] in a hello.
     pub tag: u64,

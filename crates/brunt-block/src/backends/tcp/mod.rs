@@ -151,7 +151,7 @@ impl TcpConfig {
 pub struct TcpBackend {
     config: TcpConfig,
     info: DeviceInfo,
-    /// That initial connection, for use by the first device.
+    /// The initial connection, kept for the first device.
     spare: Mutex<Option<Connected>>,
 }
 
@@ -257,12 +257,12 @@ struct TcpDevice {
 struct Link {
     /// `None` after the connection was lost.
     stream: Option<Stream>,
-    /// In send order, which is also the order of the answers.
+    /// Tasks in send order, which is also the order of the answers.
     tasks: VecDeque<Task>,
     /// Number of answered tasks at the front that have not completed yet.
     answered: usize,
     next_tag: u64,
-    /// The payload of the first unanswered task is being received into its buffer.
+    /// Whether the payload of the first unanswered task is being received into its buffer.
     placing: bool,
 }
 
@@ -720,7 +720,7 @@ mod tests {
             let (mut mail, _) = listener.accept().unwrap();
             mail.read_exact(&mut [0; HEADER_BYTES]).unwrap();
             mail.write_all(b"220 mail.example.org ESMTP\r\n").unwrap();
-            // Sends nothing until the other side has given up.
+            // Sends nothing until the peer closes the connection.
             let mut silent = listener.accept().unwrap().0;
             let _ = silent.read_to_end(&mut Vec::new());
         });

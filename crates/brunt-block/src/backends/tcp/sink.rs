@@ -1,5 +1,5 @@
-//! The other end of the `tcp` device: discards writes and answers reads with zeros. Started by `brunt sink`,
-//! by experiments that measure the network, and by tests.
+//! The peer of the `tcp` device: discards writes and answers reads with zeros. Started by `brunt sink`, by
+//! experiments that measure the network, and by tests.
 //!
 //! The one rule: requests are answered in order, once each.
 

@@ -39,8 +39,8 @@ pub enum FaultEffect {
     UnitAttention,
     /// The queue is full. The request is not executed.
     TaskSetFull,
-    /// This sense key, additional sense code and qualifier. The request is not executed, unless the key is that of a
-    /// recovered error.
+    /// The error with this sense key, additional sense code and qualifier. The request is not executed, unless the
+    /// key is that of a recovered error.
     Sense([u8; 3]),
     /// This errno. The request is not executed.
     Errno(i32),
@@ -75,7 +75,7 @@ pub enum FaultEffect {
     Flaky {
         /// How long requests are served.
         up: Duration,
-        /// How long they are not served.
+        /// How long requests are not served.
         down: Duration,
         /// While down, writes are acknowledged and lost, and reads are served; otherwise all requests fail with EIO.
         drops_writes: bool,

@@ -116,7 +116,7 @@ impl Backend for FaultBackend {
             part: self.opened.fetch_add(1, Ordering::Relaxed),
             clock: self.clock.clone(),
             depth: capacity,
-            // Never the switch's own generation, so the first check fetches the armed faults.
+            // A value that the switch's generation never has, so the first check fetches the armed faults.
             generation: u64::MAX,
             active: Vec::new(),
             below: VecDeque::with_capacity(capacity),
@@ -163,7 +163,7 @@ impl Backend for FaultBackend {
 struct Active {
     armed: Arc<Armed>,
     random: Random,
-    /// This device has already reported its unit attention.
+    /// Whether this device has already reported its unit attention.
     reported: bool,
 }
 
@@ -385,7 +385,7 @@ impl FaultDevice {
             let known = before.iter().position(|active| active.armed.id == armed.id);
             self.active.push(match known {
                 Some(index) => before.swap_remove(index),
-                // Faults with the same seed draw different random numbers.
+                // Faults with the same seed must draw different random numbers.
                 None => {
                     let seed = armed.fault.seed ^ armed.id.rotate_left(32);
                     Active {

@@ -61,7 +61,7 @@ pub struct DeviceFault {
     /// The operations affected. `torn` and `misdirect` affect only writes, `drop` also unmapping and zeroing, `corrupt`
     /// reads and writes.
     pub ops: Ops,
-    /// Only requests that touch one of these logical blocks. A flush of the whole device touches all.
+    /// Only requests that touch one of these logical blocks. A flush of the whole device touches all of them.
     pub blocks: Option<BlockRanges>,
     /// Only every n-th of these requests, counted over all threads.
     pub every: u64,

@@ -22,7 +22,7 @@ pub const ARMED_MAX: usize = 64;
 /// A fault that is or was armed.
 #[derive(Debug)]
 pub struct Armed {
-    /// Its number in this switch; never reused.
+    /// The fault's number in this switch; never reused.
     pub id: u64,
     /// The fault.
     pub fault: DeviceFault,
@@ -54,7 +54,7 @@ impl Armed {
         self.cured.load(Ordering::Relaxed)
     }
 
-    /// When the fault began: when a device first checked for it.
+    /// When the fault began, which is when a device first checked for it.
     pub(super) fn since(&self, now: Nanos) -> Nanos {
         *self.since.get_or_init(|| now)
     }
@@ -115,11 +115,11 @@ impl Armed {
     }
 }
 
-/// Arms and disarms a layer's faults; see the module.
+/// Arms and disarms a layer's faults while requests run.
 #[derive(Debug)]
 pub struct FaultSwitch {
     name: String,
-    /// Changes whenever the table does.
+    /// A number that changes whenever the table does.
     generation: AtomicU64,
     table: Mutex<Table>,
 }
@@ -134,7 +134,7 @@ struct Table {
 }
 
 impl FaultSwitch {
-    /// Creates a switch with no faults armed. Its name distinguishes it from others on the same device.
+    /// Creates a switch with no faults armed. The switch's name distinguishes it from others on the same device.
     pub fn new(name: &str) -> Arc<FaultSwitch> {
         Arc::new(FaultSwitch {
             name: name.to_string(),
@@ -217,7 +217,7 @@ impl FaultSwitch {
         table.cured_before + table.armed.iter().map(|armed| armed.cured()).sum::<u64>()
     }
 
-    /// Changes whenever [`FaultSwitch::armed`] does.
+    /// A number that changes whenever the result of [`FaultSwitch::armed`] does.
     #[inline]
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)

@@ -189,7 +189,7 @@ fn slow_requests_take_the_specified_time() {
     bench.one(Op::Read, 0, 1, 0).result.unwrap();
     assert_eq!(bench.clock.now(), Nanos(10_000_000));
     bench.switch.arm(DeviceFault::parse("slow:x3").unwrap());
-    // The lower device takes no time on this clock, so only the time that passes in between is stretched.
+    // The lower device takes no time on this clock, so the fault triples only the 2 ms that pass before the poll.
     bench.submit(1, Op::Read, 0, 1, 0);
     bench.clock.advance(Duration::from_millis(2));
     assert!(bench.poll().is_empty());
@@ -324,7 +324,7 @@ fn errors_of_a_users_choice_are_returned() {
             detail: code([9, 0x80, 0]),
         },
     );
-    // The request of a recovered error is executed, regardless of the syntax of the error.
+    // A request hit by a recovered error is executed, whichever way the error is written.
     let mut bench = Bench::new(&["sense:1/17/06"]);
     assert!(
         bench
@@ -479,7 +479,7 @@ fn misdirected_writes_land_at_another_offset() {
     assert_eq!(bench.switch.injected(), 0);
 }
 
-/// Invalid requests get their usual error, and a device never takes more than its depth.
+/// Invalid requests get their usual error, and a device never takes more requests than its depth.
 #[test]
 fn a_device_never_takes_more_than_its_depth() {
     let mut bench = Bench::new(&["hang"]);

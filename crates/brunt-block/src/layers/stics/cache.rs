@@ -46,7 +46,7 @@ pub(super) enum Due {
     Never,
 }
 
-/// A write has no room until more is destaged or written to the log file.
+/// The cache is full: a write must wait until more is destaged or written to the log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoRoom;
 
@@ -69,14 +69,14 @@ pub(super) struct Piece {
     pub offset: u64,
     pub len: u64,
     pub kind: EntryKind,
-    /// Position of its data.
+    /// Position of the piece's data in the log.
     pub at: u64,
 }
 
 #[derive(Clone, Copy)]
 struct Placed {
     entry: LogEntry,
-    /// Position of its data.
+    /// Position of the entry's data in the log.
     at: u64,
 }
 
@@ -93,16 +93,16 @@ struct Record {
 /// A record to be written to the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    /// Its header, without the data checksum.
+    /// The record's header, without the data checksum.
     pub header: RecordHeader,
-    /// Position of its end.
+    /// Position of the record's end.
     pub end: u64,
 }
 
-/// The cache's state; see the module.
+/// The cache's state, without I/O.
 pub(super) struct Cache {
     memory: Box<[u8]>,
-    /// Earlier positions were never in memory.
+    /// Positions before this one were never in memory.
     memory_begin: u64,
     capacity: u64,
     index: Index,
@@ -116,7 +116,7 @@ pub(super) struct Cache {
     epoch: u64,
     policy: Policy,
     draining: bool,
-    /// A write found the log full: destage regardless of thresholds and idleness.
+    /// Whether a write found the log full, so that it is destaged regardless of thresholds and idleness.
     room_wanted: bool,
     last_write: Nanos,
     dirty_bytes: u64,
@@ -475,7 +475,7 @@ impl Cache {
         end
     }
 
-    /// Marks a batch as having reached the device. Its log space is still in use.
+    /// Marks a batch as having reached the device. The batch's log space is still in use.
     pub(super) fn destaged(&mut self, end: LogPlace) {
         let Some(first) = self.record(self.tail.sequence) else {
             return;

@@ -65,7 +65,7 @@ struct Far {
     ring: Ring,
 }
 
-/// The destaging thread; see the module.
+/// The destaging thread.
 pub(super) struct Destager {
     shared: Arc<Shared>,
     inner: Arc<dyn Backend>,
@@ -76,7 +76,7 @@ pub(super) struct Destager {
     cursor: (usize, u64),
     /// Requests sent but not yet completed, by tag.
     sent: Vec<Option<(Op, u64, u64)>>,
-    /// The device doesn't support zeroing.
+    /// Whether the device was found not to support zeroing.
     zeroes_are_written: bool,
 }
 

@@ -45,16 +45,16 @@ struct Slot {
 #[derive(Clone, Copy)]
 struct Part {
     slot: u32,
-    /// Offset on the device.
+    /// Offset of the part on the device.
     offset: u64,
     len: u64,
-    /// Its position in the log, if it is read from the log.
+    /// The part's position in the log, if it is read from the log.
     log_at: Option<u64>,
-    /// It uses the request's own buffer.
+    /// Whether the part uses the request's own buffer.
     whole: bool,
 }
 
-/// A thread's device; see the module.
+/// A thread's handle to the cached device.
 pub(super) struct CachedDevice {
     // Devices must be dropped before their ring.
     inner: Box<dyn Device>,
@@ -194,7 +194,7 @@ impl CachedDevice {
         }
     }
 
-    /// Sends a write where the mode directs it; returns whether it found room.
+    /// Sends a write to the log or to the device, depending on the mode; returns whether there was room.
     fn write(&mut self, slot: u32, state: &mut State) -> bool {
         let Slot {
             op,
@@ -225,7 +225,7 @@ impl CachedDevice {
         let entry = LogEntry { offset, len, kind };
         let data = &buf[..entry.data_bytes() as usize];
         let Ok(sequence) = state.cache.append(entry, data, self.shared.clock.now()) else {
-            // Data that exists only in memory is written to the file first, then to the device.
+            // The log is full; data that exists only in memory is first written to the file, then destaged.
             self.shared.destage_work.notify_one();
             return false;
         };
@@ -358,7 +358,7 @@ impl CachedDevice {
             let shared = Arc::clone(&self.shared);
             let mut state = shared.lock();
             if !state.cache.is_in_log(at) {
-                // Its log space was reused: the data has reached the device or has been overwritten since.
+                // The part's log space was reused: the data has reached the device or has been overwritten since.
                 self.read(part.slot, part.offset, part.len, &mut state);
                 one.buf = Buf::empty();
             }

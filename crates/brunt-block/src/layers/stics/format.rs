@@ -68,13 +68,13 @@ pub(super) struct Superblock {
 /// Why a block is not a valid superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuperblockFault {
-    /// It is not a log.
+    /// The block is not from a log.
     #[error("it is not a brunt log")]
     Foreign,
-    /// It has another format version.
+    /// The log has another format version.
     #[error("it has version {0}")]
     Version(u32),
-    /// Its checksum or content is wrong.
+    /// The block's checksum or content is wrong.
     #[error("its superblock is damaged")]
     Damaged,
 }
@@ -346,7 +346,7 @@ impl RecordHeader {
             .entries
             .iter()
             .try_fold(0u64, |sum, entry| sum.checked_add(entry.data_bytes()));
-        // A record is shorter than its log.
+        // A record is shorter than its log, so its data leaves at least two blocks free.
         let fits = sum == Some(data_bytes) && data_bytes <= log.capacity.saturating_sub(2 * BLOCK);
         if fits {
             Ok(header)

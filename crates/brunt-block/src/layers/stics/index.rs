@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 /// A range of the device that is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// Its end, in bytes.
+    /// The extent's end, in bytes.
     pub end: u64,
-    /// The entry that wrote it.
+    /// The entry that wrote the extent.
     pub entry: u64,
-    /// It has not reached the device.
+    /// Whether the extent has yet to reach the device.
     pub dirty: bool,
 }
 

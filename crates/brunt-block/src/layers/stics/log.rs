@@ -41,7 +41,7 @@ pub enum LogError {
         /// The cause.
         source: io::Error,
     },
-    /// It is not a regular file.
+    /// The log is not a regular file.
     #[error("{} is not a regular file; a log must be one", path.display())]
     NotAFile {
         /// The log's path.
@@ -53,7 +53,7 @@ pub enum LogError {
         /// The log's path.
         path: PathBuf,
     },
-    /// It is not a log, or has another version.
+    /// The file is not a log, or has another version.
     #[error("{} is not a usable log: {fault}; move it away, or name another file", path.display())]
     Superblock {
         /// The log's path.
@@ -70,16 +70,16 @@ pub enum LogError {
     AnotherDevice {
         /// The log's path.
         path: PathBuf,
-        /// The device that it belongs to.
+        /// The device that the log belongs to.
         theirs: String,
-        /// The size of that device.
+        /// The size of the device that the log belongs to.
         their_bytes: u64,
         /// The device being opened.
         ours: String,
         /// The size of the device being opened.
         our_bytes: u64,
     },
-    /// Its size differs from the requested size.
+    /// The log's size differs from the requested size.
     #[error("the log {} has {}, not {}; omit size=, or destage the log and remove it", path.display(),
         format_size(*found), format_size(*wanted))]
     Size {
@@ -204,7 +204,7 @@ impl Log {
         let same = (theirs.device_bytes, theirs.block_bytes, &theirs.identity)
             == (ours.device_bytes, ours.block_bytes, &ours.identity);
         if !same && replay.records.is_empty() {
-            // It holds no writes that a device still needs.
+            // The log holds no writes that a device still needs.
             log.begin(Superblock {
                 capacity: theirs.capacity,
                 ..ours

@@ -79,7 +79,7 @@ pub const ENTRY: LayerEntry = LayerEntry {
             &SticsOptions::parse(value)?,
         )?))
     },
-    // The log is neither created nor opened.
+    // Checks only the options: the log is neither created nor opened.
     preview: Some(|inner, value| SticsOptions::parse(value).map(|_| inner)),
     file: Some(|value| value.split(',').next().unwrap_or_default()),
 };

@@ -87,13 +87,13 @@ struct Client {
     waiting: bool,
 }
 
-/// The shared state and its signals; see the module.
+/// The shared state and its signals.
 pub(super) struct Shared {
     name: String,
     state: Mutex<State>,
-    /// Signals work to the writer.
+    /// Signals the writer that there is work.
     pub write_work: Condvar,
-    /// Signals work to the destager.
+    /// Signals the destager that there is work.
     pub destage_work: Condvar,
     /// Incremented when writes make progress; devices check it before they take the lock.
     progress: AtomicU64,
@@ -118,7 +118,7 @@ impl Shared {
                 replayed_records,
                 ..Counts::default()
             },
-            // Records found after a restart may exist only in the page cache.
+            // Records found after a restart may exist only in the page cache, so none counts as stable.
             synced_before: 0,
             sync_wanted: 0,
             far_wanted: 0,
@@ -189,7 +189,7 @@ impl Shared {
         self.destage_work.notify_all();
     }
 
-    /// Registers a client to be woken.
+    /// Registers a client for wake-ups.
     pub(super) fn join(&self, waker: Waker) -> usize {
         let mut state = self.lock();
         let client = Some(Client {
@@ -227,12 +227,12 @@ impl State {
         self.cache.written_before() >= before || self.is_far(before)
     }
 
-    /// Whether they survive a crash of the machine.
+    /// Whether records before this number survive a crash of the machine.
     pub(super) fn is_synced(&self, before: u64) -> bool {
         self.synced_before >= before || self.is_far(before)
     }
 
-    /// Whether they have reached the device.
+    /// Whether records before this number have reached the device.
     pub(super) fn is_far(&self, before: u64) -> bool {
         self.cache.released_before() >= before
     }

@@ -62,8 +62,7 @@ fn scsi_advice(status: u32) -> &'static str {
     let status = u8::try_from(status).map(ScsiStatus::from_byte);
     match status {
         Ok(ScsiStatus::CheckCondition) => {
-            "The sense data has the reason: see `sense_key`, `asc` and `ascq` in table \
-             scsi_commands of a trace."
+            "The sense data contains the reason: see `sense_key`, `asc` and `ascq` in table scsi_commands of a trace."
         }
         Ok(ScsiStatus::Busy | ScsiStatus::TaskSetFull) => {
             "The logical unit's queue is full: lower the initiators' queue depth, or spread the load over more units."

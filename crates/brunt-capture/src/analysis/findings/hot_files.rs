@@ -26,7 +26,7 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     }
     let (count, kind) = analysis.all.hot.file_count();
     let count = kind.show(count.to_string());
-    // Only the 25 hottest files are needed, and which of them is the hottest.
+    // Only the 25 hottest files are needed, and among them the hottest one, so not all files are sorted.
     let order = |(key, f): &(u64, &crate::analysis::hot::FileEntry)| {
         (std::cmp::Reverse(f.load.operations), *key)
     };

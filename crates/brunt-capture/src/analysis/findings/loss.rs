@@ -31,7 +31,7 @@ fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
         findings.push(Finding {
             kind: "capture-loss".into(),
             text: format!(
-                "At least {lost} of {operations} operations were not captured completely ({:.1} \
+                "At least {lost} of {operations} operations were not fully captured ({:.1} \
                  %); {} of {} packets ({:.1} %) were dropped before processing, {} were \
                  truncated, and {holes} are missing from the streams in {} holes.",
                 percent(lost, operations),
@@ -57,7 +57,7 @@ fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
         findings.push(Finding {
             kind: "capture-incomplete".into(),
             text: format!(
-                "{} of {} calls and replies were not captured completely: {holes} are missing, {} of \
+                "{} of {} calls and replies were not fully captured: {holes} are missing, {} of \
                  them file data ({:.0} % of it).",
                 ledger.records_damaged,
                 ledger.calls + ledger.replies,

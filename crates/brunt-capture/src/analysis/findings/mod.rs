@@ -49,7 +49,7 @@ pub(super) fn find(analysis: &Analysis, ledger: &Ledger) -> Vec<Finding> {
     findings
 }
 
-/// Capture losses, found from the counters alone, without an analysis.
+/// Capture losses are found from the counters alone, without an analysis.
 pub fn ledger_findings(ledger: &Ledger) -> Vec<Finding> {
     let mut findings = Vec::new();
     (loss::RULE.find)(&Analysis::new(), ledger, &mut findings);

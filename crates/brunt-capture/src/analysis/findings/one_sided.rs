@@ -13,11 +13,12 @@ pub(super) const RULE: Rule = Rule {
     needs_operations: false,
 };
 
-/// Fewer messages can be the rest of a connection that began before the capture.
+/// Fewer messages than this may be the end of a connection that began before the capture.
 const MESSAGES_MIN: u64 = 10;
 
 fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
-    // RPC counts replies without any captured call separately; for iSCSI, they are responses without commands.
+    // RPC counts replies on connections without captured calls separately; for iSCSI, these are responses without
+    // commands.
     let alone = ledger
         .named()
         .find(|(name, _)| *name == "replies_alone")

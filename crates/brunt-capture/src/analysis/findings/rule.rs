@@ -8,7 +8,7 @@ use crate::ledger::Ledger;
 /// A rule that may report findings.
 pub(super) struct Rule {
     pub find: fn(&Analysis, &Ledger, &mut Vec<Finding>),
-    /// Whether it needs at least `OPERATIONS_MIN` operations.
+    /// Whether the rule applies only if there are at least `OPERATIONS_MIN` operations.
     pub needs_operations: bool,
 }
 

@@ -85,8 +85,8 @@ fn rank<T: Copy + Ord>(
 }
 
 /// Indexes of the `RANKED` entries with the largest `key`, largest first. Ties are broken by the entry's identity, so
-/// the result doesn't depend on which entry was seen first. Takes one pass, because most entries are smaller than the
-/// last of those selected.
+/// the result doesn't depend on which entry was seen first. Takes a single pass, which is fast because most entries
+/// are smaller than the last one selected so far.
 fn first_by<T: Copy + Ord>(
     all: &[(T, HotLoad, Option<&Latency>)],
     key: impl Fn(&HotLoad) -> u64,
@@ -204,7 +204,7 @@ fn per_second(amount: f64, duration_s: f64) -> Option<f64> {
     (duration_s > 0.0).then(|| amount / duration_s)
 }
 
-/// Number of directories: a lower bound if files were evicted, which may have been in others.
+/// Number of directories; if files were evicted, a lower bound, because they may have been in other directories.
 fn directory_count(hot: &Hot) -> (u64, CountKind) {
     let kind = match hot.files.evicted().0 {
         0 => CountKind::Exact,

@@ -1,5 +1,5 @@
-//! Prints the sections of analyses as tables and lists of figures, at most 80 columns wide. The one rule: it knows no
-//! individual analysis, so a new analysis needs no code here.
+//! Prints the sections of analyses as tables and lists of figures, at most 80 columns wide. The one rule: this code
+//! treats all analyses alike, so a new analysis needs no code here.
 
 use std::fmt::Write;
 

@@ -212,7 +212,7 @@ fn write_packets(l: &Counters, o: &mut String) {
     if l.of("gaps_no_room") > 0 {
         let _ = writeln!(
             o,
-            "  of these, {} holes of {} for lack of memory, not of packets",
+            "  of these, {} holes of {} due to lack of memory, not packet loss",
             l.of("gaps_no_room"),
             format_size(l.of("gap_bytes_no_room"))
         );
@@ -227,7 +227,7 @@ fn write_packets(l: &Counters, o: &mut String) {
     );
 }
 
-/// Calls and their replies.
+/// Prints the counts of calls and replies.
 fn write_calls(l: &Counters, o: &mut String) {
     let _ = writeln!(
         o,

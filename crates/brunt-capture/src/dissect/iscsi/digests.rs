@@ -12,7 +12,7 @@ pub struct Digests {
     pub header: Option<bool>,
     /// After data.
     pub data: Option<bool>,
-    /// Whether they were agreed in a login.
+    /// Whether the digests were agreed in a login.
     pub agreed: bool,
 }
 
@@ -60,7 +60,7 @@ enum Expected {
     Sum([u8; DIGEST_BYTES]),
     /// Unknown because not all covered bytes were captured.
     Unknown,
-    /// Other bytes were found there.
+    /// Other bytes were found at that position.
     Refuted,
 }
 

@@ -57,7 +57,7 @@ pub struct Pdu {
     pub whole: bool,
     /// Whether there is enough evidence that it is a PDU.
     pub counts: bool,
-    /// Its length on the wire.
+    /// Length of the PDU on the wire.
     pub len: u32,
 }
 
@@ -66,10 +66,10 @@ pub struct Pdu {
 pub struct GapInPdu {
     /// Missing bytes of the PDU's data.
     pub data_missing: u32,
-    /// The PDU counts from this point on, because it or its header ends where the gap does; this happens if the snap
-    /// length cut the segment.
+    /// Whether the PDU counts from this point on, because it or its header ends where the gap does; this happens if
+    /// the snap length cut the segment.
     pub begins: bool,
-    /// The rest of the PDU cannot be read.
+    /// Whether the rest of the PDU is unreadable.
     pub ended: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct Half {
     open: Option<OpenDigest>,
     /// The running digest of the data, while it is unknown whether a digest follows it.
     sum: Option<RunningDigest>,
-    /// A PDU began where another one ended, so all others begin a multiple of a word from there.
+    /// Whether a PDU began where another one ended, so that all others begin a multiple of a word from there.
     aligned: bool,
     /// During a search, the number of bytes until the next offset where a PDU can begin.
     skip: usize,
@@ -179,7 +179,7 @@ impl Half {
                         return Some(PduEvent::Begin);
                     }
                 }
-                // Shortcut for the call after each segment of a long PDU.
+                // Shortcut: no bytes are left at the last call for each segment of a long PDU.
                 Phase::Body if rest.is_empty() && self.data > 0 => return None,
                 Phase::Body => {
                     let event = self.continue_pdu(rest, time_ns, digests);
@@ -258,7 +258,7 @@ impl Half {
         } else if open.is_refuted() && self.pdu.counts {
             open.settle(false, digests);
         } else {
-            // It is unknown where the data starts.
+            // It is unknown where the data starts, so its digest can't be computed.
             return;
         }
         // This also applies if the other direction has shown that a digest follows data, because this PDU's end was
@@ -289,7 +289,7 @@ impl Half {
     fn count_searched(&mut self, passed: usize) {
         self.searched += passed as u64;
         self.searched_all += passed as u64;
-        // Beyond this limit, every offset is searched, and gaps no longer preserve an alignment.
+        // Beyond this limit, the alignment is dropped: every offset is searched, even after a gap.
         self.aligned &= self.searched <= ALIGNED_SEARCH_BYTES_MAX;
     }
 
@@ -307,7 +307,8 @@ impl Half {
         self.window[self.have..self.have + taken].copy_from_slice(&rest[..taken]);
         self.have += taken;
         *rest = &rest[taken..];
-        // In a search, the window moves. If the window begins in the previous segment, it keeps that segment's time.
+        // In a search, the window moves, so its position and time are updated, unless it begins in the previous
+        // segment.
         let read = all.len() - rest.len();
         if self.phase == Phase::Search && read >= BHS_BYTES {
             (self.pdu.first_ns, self.pdu.at) = (time_ns, (read - BHS_BYTES) as u32);
@@ -623,7 +624,7 @@ mod tests {
         let mut random = Random::new(22);
         for round in 0..64 {
             let truth = ALL[1 + round % 3];
-            // The data of the PDU that is being sent when the capture begins.
+            // The data segment of the PDU during which the capture begins.
             let (held, ends) = stream(&mut random, [false; 2], 40, |random, data| {
                 random.fill(data)
             });

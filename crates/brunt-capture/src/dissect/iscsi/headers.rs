@@ -60,7 +60,7 @@ pub fn is_credible_but_for_cdb(bhs: &Bhs) -> bool {
                 && (data.reserved2, data.reserved3, data.reserved4) == ([0; 4], [0; 4], [0; 4])
         }
         Opcode::DataIn => {
-            // The Linux target sets the LUN to all ones there.
+            // In Data-In PDUs, the Linux target may set the LUN to all ones.
             let lun = lun || bhs.lun == [0xff; 8];
             no_ahs && tagged && b & 0x38 == 0 && bhs.specific[0] == 0 && lun
         }

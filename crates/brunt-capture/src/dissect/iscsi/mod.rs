@@ -511,8 +511,8 @@ impl Dissector for Iscsi {
         }
     }
 
-    /// A login is conclusive, and so is a credible header on iSCSI's port; other bytes there may begin in the middle of
-    /// a PDU.
+    /// A login is conclusive, and so is a credible header on iSCSI's port. Other bytes on that port may begin in the
+    /// middle of a PDU.
     fn claim(&self, flow: &Flow, bytes: &[u8]) -> Claim {
         let bhs = pdu::Bhs::peek(bytes).filter(|bhs| headers::is_credible(bhs));
         let is_login =

@@ -1,4 +1,4 @@
-//! iSCSI's own tables in a trace: the requests of SCSI commands, and when their data was transferred. Called by the
+//! The iSCSI tables in a trace: the requests of SCSI commands, and when their data was transferred. Called by the
 //! recorder for each iSCSI operation, after its row in `operations` was written.
 
 use brunt_core::byte_text;

@@ -28,7 +28,7 @@ pub struct TaskData {
     pub last_ns: Option<u64>,
     /// Bytes captured.
     pub bytes: u32,
-    /// Bytes in gaps.
+    /// Bytes lost in gaps.
     pub missing: u32,
 }
 
@@ -45,7 +45,7 @@ impl TaskData {
 /// A command or a task management function.
 #[derive(Clone, Debug)]
 pub struct ScsiTask {
-    /// Its number among all operations.
+    /// The task's number among all operations.
     pub record_id: u64,
     /// The initiator and the target.
     pub peers: Peers,
@@ -75,7 +75,7 @@ pub struct ScsiTask {
     pub unit_block_bytes: Option<u32>,
     /// The extents that UNMAP frees; `None` until the whole list was captured, and for other commands.
     pub extents: Option<Vec<UnmapDescriptor>>,
-    /// Tasks outstanding when this one arrived, itself included.
+    /// Tasks outstanding when this one arrived, including this one.
     pub outstanding: u32,
     /// The task's session: [`ScsiSession::number`].
     pub session: Option<u64>,

@@ -54,12 +54,12 @@ pub struct ScsiTasks {
     extents: usize,
     timeout_ns: u64,
     expired_ns: u64,
-    /// Budget of tasks that resets may still examine.
+    /// Number of tasks that resets may still examine.
     looks_left: u64,
 }
 
-/// Budget that each new task adds: a reset examines all waiting tasks, and a flood of resets must not make that
-/// expensive.
+/// Number of tasks that resets may examine for each new task: a reset examines all waiting tasks, so without a limit,
+/// a flood of resets would be expensive.
 const LOOKS_EACH: u64 = 64;
 
 fn key(connection: u32, tag: u32) -> u64 {

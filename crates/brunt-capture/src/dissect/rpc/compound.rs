@@ -56,7 +56,7 @@ pub fn written<'a>(mut cur: Cursor<'a>) -> Result<Option<MovedData<'a>>, ParseEr
     }
 }
 
-/// The data of the first READ in a call whose reply has data.
+/// The data of the first READ in a call for which the reply contains data.
 ///
 /// # Errors
 /// The reply is cut short before the data, or malformed.
@@ -150,7 +150,7 @@ pub fn gist<'a>(call: &v4::CompoundArgs<'a>, reply: Option<&v4::CompoundResults<
                 })
             }
             (v4::Args::Write { .. }, Some(v4::ResultBody::Write { count, .. })) => count,
-            // Without a reply, the bytes sent count.
+            // Without a reply, the bytes that the call sent are counted.
             (v4::Args::Write { data, .. }, None) if reply.is_none() => data.len,
             _ => 0,
         };

@@ -14,21 +14,21 @@ pub struct Token {
 /// A message whose end was reached.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageEnd<'a> {
-    /// Its bytes, without any file data that was elided.
+    /// The message's bytes, without any file data that was elided.
     pub bytes: &'a [u8],
     /// The offset at which file data was elided.
     pub elided_at: Option<usize>,
-    /// Whether any part of it, such as its end, was not captured.
+    /// Whether any part of the message, such as its end, was not captured.
     pub damaged: bool,
     /// Bytes of file data that were not captured.
     pub data_missing: u32,
-    /// When its first byte was captured.
+    /// When the first byte was captured.
     pub first_ns: u64,
-    /// When its last byte was captured; `None` if it was not.
+    /// When the last byte was captured; `None` if it was not captured.
     pub last_ns: Option<u64>,
-    /// Its position in the packets.
+    /// The message's position in the packets.
     pub place: MessagePlace,
-    /// Set if [`super::matcher::Matcher::begin`] registered it.
+    /// Set if [`super::matcher::Matcher::begin`] registered the message.
     pub token: Option<Token>,
 }
 

@@ -107,7 +107,7 @@ fn each_nfs4(
     tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
 ) {
     let key = |handle: FileHandle<'_>| FileKey::new(server, handle);
-    // Stands for the root's handle until that is known.
+    // Placeholder for the root's handle until it is known.
     let root = key(FileHandle(b""));
     let (mut at, mut saved) = (At::Nowhere, At::Nowhere);
     for step in v4::Walk::new(call, Some(reply)) {

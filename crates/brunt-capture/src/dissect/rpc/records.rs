@@ -505,7 +505,7 @@ impl Records {
         self.end_message(None, step);
     }
 
-    /// Enters slow mode: the next record's start is unknown.
+    /// Enters slow mode, because the next record's start is unknown.
     fn lose<S: Sink>(&mut self, step: &mut RecordContext<'_, '_, S>) {
         self.abandon(step);
         self.reset(State::Search);

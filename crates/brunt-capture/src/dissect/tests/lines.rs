@@ -62,7 +62,7 @@ impl OwnPart for Asked<'_> {
     }
 }
 
-/// The toy protocol's own table.
+/// The toy protocol's table.
 const NAMES_ASKED: Table = Table {
     name: "lines_names",
     doc: "One row for each request: the name.",
@@ -465,8 +465,8 @@ mod tests {
         );
     }
 
-    /// The toy protocol's operations are listed with all others, its specific part is in its own table, and a reader
-    /// finds both.
+    /// The toy protocol's operations are listed with all others, its specific part is in a separate table, and a
+    /// reader finds both.
     #[test]
     fn a_second_protocol_has_its_own_tables() {
         let folder = tempfile::tempdir().unwrap();
@@ -553,7 +553,7 @@ mod tests {
         assert!(ledger.bytes_unclaimed >= 256 << 10);
     }
 
-    /// Losses create no operations, and operations are recognised again from the second line after a gap on.
+    /// Losses create no operations, and after a gap, operations are recognised again from the second line on.
     #[test]
     fn losses_add_no_operations() {
         let mut whole = Vec::new();

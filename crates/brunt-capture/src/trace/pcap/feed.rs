@@ -16,8 +16,8 @@ use crate::source::PacketRef;
 /// Packets are passed on in pieces of at most this many bytes, with at most this many pieces in flight: 64 MiB.
 const PIECE_BYTES: usize = 1 << 20;
 const PIECES: usize = 64;
-/// Pieces reserved for when the current piece is full: each pause passes on a small piece, and pauses must not use up
-/// all pieces.
+/// Pieces reserved to replace full ones: each pause passes on a piece that may be nearly empty, and pauses must not
+/// use up all pieces.
 const RESERVED: usize = PIECES / 2;
 
 /// The sending side of a lane, for single Ethernet packets.
@@ -133,7 +133,7 @@ mod tests {
     use crate::ledger::Ledger;
     use crate::source::FileSource;
 
-    /// If nothing is being written, many pauses still leave room for later packets: half of all pieces.
+    /// While nothing can be written, pauses use up at most half of the pieces; the others are left for later packets.
     #[test]
     fn pauses_leave_room_for_later_packets() {
         let (to, from) = std::sync::mpsc::sync_channel(PIECES);
@@ -198,7 +198,8 @@ mod tests {
                 0,
                 &packet(number),
             );
-            // There are far more of these than there are pieces, so the lane's thread may have to catch up first.
+            // There are far more of these small pieces than the pool has, so the lane's thread may have to catch up
+            // first.
             feed.pass_on();
             while feed.piece.as_ref().is_some_and(|(_, filled)| *filled > 0) {
                 std::thread::sleep(Duration::from_millis(1));

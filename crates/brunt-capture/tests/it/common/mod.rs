@@ -27,8 +27,8 @@ fn repository() -> &'static Path {
         .expect("crates/brunt-capture")
 }
 
-/// One of the larger captures in the shared folder, or `None` with a note if it is missing. Tests must also prove
-/// their point with the small captures.
+/// One of the larger captures in the shared folder, or `None` with a note if it is missing. Tests must also be
+/// conclusive with only the small captures.
 pub fn shared(name: &str) -> Option<PathBuf> {
     let folder = match std::env::var_os("BRUNT_SHARED_DATA") {
         Some(folder) => PathBuf::from(folder),
@@ -70,8 +70,8 @@ pub fn packets(path: &Path) -> Vec<Packet> {
     all
 }
 
-/// Packet `index` of such a list, with its index as its time: an operation's times then identify the packets in
-/// which its headers began.
+/// Packet `index` of a capture, with its index as its time: an operation's times then identify the packets in which
+/// its headers began.
 pub fn numbered(index: usize, packet: &Packet) -> CapturedPacket<'_> {
     let (_, wire_len, link, bytes) = packet;
     let packet = CapturedPacket {

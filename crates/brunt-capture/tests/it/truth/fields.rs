@@ -48,7 +48,7 @@ impl Printed {
     }
 }
 
-// It is long because it has an arm for each of the 22 procedures.
+// Long because it has an arm for each of the 22 procedures.
 pub fn of_call(operation: &Operation<'_>, procedure: v3::Procedure, args: &v3::Args<'_>) -> Fields {
     let mut p = Printed::default();
     p.add("nfs.procedure_v3", procedure as u32);

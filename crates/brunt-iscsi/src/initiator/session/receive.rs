@@ -31,7 +31,7 @@ pub struct Violation(pub &'static str);
 pub enum DataDestination {
     /// Into the task's data.
     Task(DataRange),
-    /// To [`InitiatorSession::on_pdu`], with the PDU; it is at most [`SHORT_DATA_BYTES_MAX`] long.
+    /// To [`InitiatorSession::on_pdu`], with the PDU; the data is at most [`SHORT_DATA_BYTES_MAX`] long.
     Short,
 }
 
@@ -286,7 +286,7 @@ impl InitiatorSession {
         let wait = Duration::from_secs(u64::from(pdu.parameter2.get()));
         match pdu.async_event {
             code::async_event::LOGOUT_REQUEST | code::async_event::NEGOTIATION_REQUEST => {
-                // Reserve half of the time that the target allows for outstanding commands.
+                // Outstanding commands get half of the time that the target allows; the rest is left for logging out.
                 let half = Duration::from_millis(u64::from(pdu.parameter3.get()) * 500);
                 let until = now.after(half);
                 if self.phase == SessionPhase::Running {

@@ -1,6 +1,6 @@
 //! State of a request in a session: its progress, and how much of its data has been transferred. Used by the other
-//! files of `session`. The one rule: [`TaskState`] goes from free to waiting, issued, answered; it returns to waiting
-//! only to be sent again.
+//! files of `session`. The one rule: [`TaskState`] goes from free to waiting, issued, answered; a task returns to
+//! waiting only to be sent again.
 
 use brunt_block::{Buf, DeviceError, Op, RefusalKind};
 use brunt_core::Nanos;

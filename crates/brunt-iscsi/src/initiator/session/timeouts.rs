@@ -135,7 +135,7 @@ impl InitiatorSession {
                     self.phase = SessionPhase::LoggingOut { until };
                     *next = (*next).min(until);
                 } else {
-                    // Check again soon; draining is rare.
+                    // Check again soon; draining is too rare for this to cost much.
                     *next = (*next).min(now.after(Duration::from_millis(10)));
                 }
             }

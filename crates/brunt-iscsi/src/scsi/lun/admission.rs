@@ -89,7 +89,7 @@ impl LogicalUnit {
         attention
     }
 
-    /// The access that another unit's copy has to this unit.
+    /// The access that a copy running on another unit has to this unit.
     pub(in crate::scsi) fn allowed(&self, nexus: &Nexus) -> Allowed {
         let state = self.state();
         if state.reserved_by.is_some_and(|id| id != nexus.id) {

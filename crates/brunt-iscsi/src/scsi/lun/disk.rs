@@ -167,7 +167,7 @@ impl Pending {
                 });
             }
         }
-        // Drop a kind that hasn't failed for that long; its next failure is then reported at once.
+        // Drop a kind that hasn't been reported for [`REPORT_EVERY`]; its next failure is then reported at once.
         self.failures.retain(|one| {
             one.count > 0 || one.reported.is_some_and(|at| now.since(at) < REPORT_EVERY)
         });

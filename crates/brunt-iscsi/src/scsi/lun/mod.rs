@@ -129,7 +129,7 @@ struct UnitState {
     /// The backing file was deleted or is shorter than a block.
     medium_lost: bool,
     sanitize_failed: bool,
-    /// AUSE of the last SANITIZE.
+    /// Whether the last SANITIZE allowed leaving its failure mode (AUSE).
     sanitize_unrestricted: bool,
     copies: VecDeque<CopyRecord>,
     /// Target port groups with their states.

@@ -174,7 +174,7 @@ impl Shape {
     /// Number of blocks in a physical block: a power of two.
     pub fn physical_blocks(&self) -> u32 {
         let blocks = self.physical_bytes / self.block_bytes;
-        // The exponent has four bits.
+        // The field for the exponent has four bits.
         (1 << blocks.max(1).ilog2()).min(1 << 15)
     }
 

@@ -15,7 +15,7 @@ impl LogicalUnit {
     pub(super) fn reserve(&self, nexus: &Nexus) -> Result<DataIn, Refused> {
         let mut state = self.state();
         if state.reservations.any_registered() {
-            // SPC-4, 5.12.3 (CRH): success without effect for registrants, a conflict for other nexuses.
+            // RESERVE (CRH; SPC-4, 5.12.3): success without effect for registrants, a conflict for other nexuses.
             let registered = state.reservations.is_registered(&pair_of(nexus));
             return if registered {
                 Ok(DataIn::None)

@@ -56,7 +56,7 @@ fn hash(storage: &[StorageId], boot_id: &str) -> [u8; 32] {
                 field(b"remote");
                 field(name.as_bytes());
             }
-            // The server may restart, and different storage may look the same.
+            // Left out of the hash: the server may restart, and different storage may look the same.
             StorageId::Served { .. } | StorageId::Alike(_) => {}
         }
     }

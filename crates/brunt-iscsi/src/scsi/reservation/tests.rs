@@ -33,7 +33,8 @@ fn held(kind: ReservationType) -> Reservations {
 /// SPC-4's conflict table, for the holder, a registrant and an unregistered nexus.
 #[test]
 fn access_follows_the_conflict_table_of_spc_4() {
-    // Type, registrant reads, registrant writes, unregistered reads; unregistered nexuses never write.
+    // Columns: type, whether registrants may read, whether they may write, whether unregistered nexuses may read
+    // (these never write).
     let table = [
         (WriteExclusive, true, false, true),
         (ExclusiveAccess, false, false, false),
@@ -202,7 +203,7 @@ fn preempting_takes_over_the_reservation_or_removes_registrations() {
         .unwrap();
     assert!(effects.aborted.is_empty() && r.is_holder(&port("a")) && !r.is_registered(&port("b")));
 
-    // All registrants: key zero preempts all other registrants.
+    // With an all-registrants reservation, key zero preempts all other registrants.
     let mut r = held(WriteExclusiveAllRegistrants);
     r.out(&port("b"), out::PREEMPT, 3, &list(2, 0), &[1])
         .unwrap();

@@ -53,7 +53,7 @@ pub(super) struct ScsiTask {
     pub lock: LockMode,
     pub hold: Hold,
     pub has_lock: bool,
-    /// Data-out bytes that the CDB describes.
+    /// Number of Data-Out bytes that the CDB describes.
     pub wants: u32,
     pub data: Buf,
 }

@@ -256,7 +256,7 @@ fn initiators_are_notified_of_a_changed_preference() {
     unit.set_access(2, AccessState::Standby).unwrap();
     assert_eq!(client.code(&[0; 6]), CHANGED);
     let groups = client.good(&report_groups(), &[]);
-    // The second group's status code still says how its state was set: implicitly.
+    // The second group's status code still says that its state was set implicitly.
     assert_eq!((groups[4], groups[16], groups[21]), (0, 0x82, 2));
     assert!(unit.set_preferred(3, true).is_err());
 }

@@ -102,8 +102,8 @@ impl TargetConnection {
         } else {
             task.want
         };
-        // Data beyond the command's length is dropped. A PDU that crosses the end of that is buffered whole, or fails
-        // a command that receives directly into the medium.
+        // Data beyond the command's length is dropped. A PDU that extends beyond that length is buffered whole, or
+        // fails a command that receives directly into the medium.
         if offset >= limit {
             return Destination::Discard;
         }
@@ -119,8 +119,8 @@ impl TargetConnection {
         }
         let have = task.buf.as_ref().map_or(0, |buf| buf.len());
         if have < end as usize {
-            // Until the command gets its share of the byte budget, the buffer covers only the first burst. A PDU
-            // beyond the first burst still needs space.
+            // Until the command gets its share of the byte budget, the buffer covers only the first burst, or as far
+            // as this PDU reaches.
             let need = limit.min(self.params.first_burst_length.max(end)).max(end) as usize;
             self.tasks.replace_buf(slot, io.buffer(need));
         }

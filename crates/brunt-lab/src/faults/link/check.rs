@@ -21,7 +21,7 @@ use crate::{Host, LinkHandle};
 
 /// Smaller changes in the delay are not checked: a link isn't that precise.
 const DELAY_LEAST: Duration = Duration::from_micros(50);
-/// Packet trains sent to measure a line's rate.
+/// Number of packet trains sent to measure a line's rate.
 const TRAINS: u32 = 4;
 /// Maximum attempts, before the change, to see probes arrive faster than they will during it.
 const LOOKS_BEFORE: u32 = 8;
@@ -165,7 +165,7 @@ impl LinkCheck<'_> {
             .queue_bytes()
             .min(self.during[way].queue_bytes());
         let train = ProbeTrain::for_line(rate, queue);
-        // The train waits behind the experiment's own queued packets.
+        // The train queues behind the experiment's packets, so the wait includes the link's longest travel time.
         let wait = longest(settings) + train.time(rate) * 2;
         let follow = train.time(rate) + settings.jitter.0 * 4 + LATE / 5;
         self.probe(way)?
@@ -176,7 +176,7 @@ impl LinkCheck<'_> {
     pub(super) fn before(&self, way: usize, clock: &Clock) -> io::Result<Quick> {
         let (before, during) = (&self.before[way], &self.during[way]);
         let mut quick = Quick::default();
-        // Repeat this, because a busy machine is slow at times, too.
+        // A busy machine is slow at times, too, so the measurements are repeated.
         if let Some(rate) = slower(before, during) {
             let mut line = 0.0f64;
             for _ in 0..LOOKS_BEFORE {
@@ -187,7 +187,7 @@ impl LinkCheck<'_> {
             }
             quick.line = Some(line);
         }
-        // Packets behind a queue are late for other reasons.
+        // Not for a rate-limited line, whose queue delays packets as well.
         if later(before, during) && before.rate_bits().is_none() {
             let soon = between(before, during);
             for _ in 0..LOOKS_BEFORE {

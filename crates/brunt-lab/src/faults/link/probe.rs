@@ -19,7 +19,7 @@ const SMALL_BYTES: usize = 60;
 const LARGE_BYTES: usize = 1392;
 /// Ethernet, IP and UDP headers, plus a frame's overhead on the wire.
 const HEADER_BYTES: usize = 42 + 24;
-/// Small packets sent back to back, so that others can overtake one that is held back.
+/// Number of small packets sent back to back, so that others can overtake one that is held back.
 const BURST: u64 = 32;
 /// Minimum time between two bursts: 32 000 packets per second.
 const PACE: Duration = Duration::from_millis(1);
@@ -195,9 +195,9 @@ impl Probe {
         }
     }
 
-    /// Sends trains of packets. Returns the highest rate, in bits per second, measured from the start of a train to one
-    /// of its packets, less `delay`. Waits up to `wait` for the first packet of a train, then up to `follow` for each
-    /// further one. Only the line itself can slow down all trains.
+    /// Sends trains of packets. Returns the highest rate, in bits per second, measured from the start of a train to
+    /// one of its packets, less `delay`. Waits up to `wait` for the first packet of a train, then up to `follow` for
+    /// each further one. The highest rate counts, because only the line itself can slow down all trains.
     pub(super) fn quickest(
         &self,
         clock: &Clock,

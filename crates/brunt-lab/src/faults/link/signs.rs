@@ -98,7 +98,7 @@ pub(crate) fn longest(settings: &Settings) -> Duration {
     } else {
         Duration::ZERO
     };
-    // A load may keep the queue full, so the queue's share of this time is limited.
+    // At most 2 s are allowed for the queue, which a load may keep full.
     settings.delay.0
         + settings.jitter.0 * 4
         + held
@@ -117,7 +117,7 @@ pub(super) fn shortest(settings: &Settings) -> Duration {
     settings.delay.0.saturating_sub(settings.jitter.0 * early)
 }
 
-/// Whether packets are delayed longer.
+/// Whether packets are delayed longer during the change than before.
 pub(super) fn later(before: &Settings, during: &Settings) -> bool {
     during.delay.0 > before.delay.0 && during.loss_share() < 1.0
 }
@@ -193,7 +193,7 @@ struct Share {
     what: Trouble,
     before: f64,
     during: f64,
-    /// The losses of a burst count as one.
+    /// Independent occurrences per packet; the losses of a burst count as one.
     events: f64,
 }
 
@@ -305,7 +305,7 @@ pub(super) fn hardest(before: &Settings, during: &Settings) -> (String, String) 
     };
     let least = two_digits_up(share.least_that_shows());
     let key = share.what.key().unwrap_or("loss");
-    // With burst losses, the share follows from two values.
+    // Burst losses have no single setting for their share.
     let instead = match during.loss_bursts {
         Some(_) if key == "loss" => format!("write loss_bursts with a share of {least} or more"),
         _ => format!("write {key} = {least} or more"),

@@ -19,10 +19,10 @@ use super::{ACK, CONNECTIONS_MAX, Flow, RST, SYN, Segment, bare, is_before};
 /// A receiver that is still sending this long after a reset didn't accept it.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// The connections between two hosts to reset.
+/// Which connections between two hosts to reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetPorts {
-    /// All of them.
+    /// All connections between the hosts.
     All,
     /// All connections with this port at either end, including later ones.
     Either(u16),
@@ -86,13 +86,13 @@ impl Resetter {
         }
     }
 
-    /// Whether it needs to see frames.
+    /// Whether this stage needs to see frames.
     #[inline]
     pub(crate) fn is_armed(&self) -> bool {
         self.resets.is_some()
     }
 
-    /// Processes a frame. If its connection cannot be tracked, returns how long the rule has been active.
+    /// Processes a frame. If the frame's connection cannot be tracked, returns how long the rule has been active.
     pub(crate) fn inspect(
         &mut self,
         direction: Direction,
@@ -128,7 +128,7 @@ impl Resetter {
 #[derive(Debug)]
 struct Resets {
     rule: ResetRule,
-    /// When it saw the first frame.
+    /// When the rule saw its first frame.
     since: Option<Nanos>,
     /// Keyed by their flow in the rule's direction.
     connections: HashMap<Flow, Connection>,
@@ -245,8 +245,8 @@ mod tests {
         Some(reset.sequence)
     }
 
-    /// A connection is reset once established, after the sender's last data; a receiver that accepts the reset gets no
-    /// more.
+    /// A connection is reset once established, after the sender's last data; a receiver that accepts the reset gets
+    /// no further resets.
     #[test]
     fn established_connections_are_reset() {
         let mut resets = of_port();
@@ -314,7 +314,7 @@ mod tests {
         );
     }
 
-    /// Retransmitted old data doesn't move the sequence number back, and a FIN counts as one.
+    /// Retransmitted old data doesn't move the sequence number back, and a FIN takes one sequence number.
     #[test]
     fn the_sequence_number_follows_everything_that_passed() {
         let mut resets = of_port();

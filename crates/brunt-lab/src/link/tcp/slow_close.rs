@@ -1,7 +1,7 @@
 //! Slow closes: delays the FIN of one side while its data continues to pass (Toxiproxy's `slow_close`), so the other
 //! side learns of the end of the connection late.
 //!
-//! One per direction. The rule: a retransmitted FIN does not get through any sooner.
+//! Each direction of a link has one [`SlowClose`]. The rule: a retransmitted FIN does not get through any sooner.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::{ACK, CONNECTIONS_MAX, FIN, Flow, RST, SYN, Segment, bare};
 /// What happens to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passing {
-    /// It passes unmodified.
+    /// The frame passes unmodified.
     Whole,
-    /// It passes without its FIN, which is held.
+    /// The frame passes without its FIN, which is held.
     WithoutEnd,
-    /// It was only a FIN, and is held.
+    /// The frame was only a FIN, and is held.
     Held,
-    /// Its FIN should be held, but too many are held already.
+    /// The frame's FIN should be held, but too many are held already.
     Untracked,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct SlowClose {
 /// The FIN of one side of a connection.
 #[derive(Debug)]
 struct End {
-    /// When it is released.
+    /// When the FIN is released.
     until: Nanos,
     /// The packet with the FIN, until it is released.
     held: Option<Vec<u8>>,
@@ -56,7 +56,7 @@ impl SlowClose {
         }
     }
 
-    /// Whether frames can skip it.
+    /// Whether frames can bypass this stage.
     pub(crate) fn is_idle(&self) -> bool {
         self.hold.is_zero() && self.ends.is_empty()
     }
@@ -72,7 +72,8 @@ impl SlowClose {
             return Passing::Whole;
         };
         if segment.is(SYN | RST) {
-            // A new connection between the same ports, or one that ends by a reset.
+            // A SYN starts a new connection between the same ports, and an RST ends the current one; either makes a
+            // held FIN obsolete.
             self.ends.remove(&segment.flow);
             return Passing::Whole;
         }
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!(slow.next_due(), None);
     }
 
-    /// A reset discards the held FIN; disabling releases all held FINs at once and holds no more.
+    /// A reset discards the held FIN; a hold time of zero releases all held FINs at once, and later ones pass.
     #[test]
     fn a_reset_or_disabling_releases_held_fins() {
         let mut slow = slow();

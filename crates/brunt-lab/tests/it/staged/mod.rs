@@ -1,4 +1,4 @@
-//! Setup for a test that runs itself again in new namespaces.
+//! Setup for tests that re-execute this program in new namespaces.
 //!
 //! The rule: without namespaces, the test is skipped with a message that says what it needs; in CI it fails.
 

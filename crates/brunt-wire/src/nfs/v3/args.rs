@@ -246,7 +246,7 @@ pub fn read_args<'a>(
 
 /// Implements [`read_args`] for the procedures that modify or list directories, or return properties of a file
 /// system.
-// It is long because it has a case per procedure.
+// Long because it has a case per procedure.
 fn read_infrequent_args<'a>(
     procedure: Procedure,
     cur: &mut Cursor<'a>,

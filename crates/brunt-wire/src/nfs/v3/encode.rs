@@ -52,7 +52,7 @@ impl Args<'_> {
 
     /// Appends the arguments to `out`. If the data bytes of a WRITE are elsewhere, the data and its padding are
     /// omitted.
-    // It is long because it has a case per procedure.
+    // Long because it has a case per procedure.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let out = &mut XdrWriter::new(out);
         if let Some(handle) = self.handle() {
@@ -202,8 +202,8 @@ impl Results<'_> {
     /// Appends the results of `procedure` to `out`.
     ///
     /// # Panics
-    /// If the body doesn't match this procedure and status.
-    // It is long because it has a case per kind of body.
+    /// Panics if the body doesn't match this procedure and status.
+    // Long because it has a case per kind of body.
     pub fn encode(&self, procedure: Procedure, out: &mut Vec<u8>) {
         if procedure == Procedure::Null {
             return;
@@ -331,7 +331,7 @@ fn failed(
 }
 
 /// The bodies of FSSTAT, FSINFO and PATHCONF.
-// It is long because rustfmt puts each of their 26 fields on its own line.
+// Long because rustfmt puts each of the 26 fields on its own line.
 fn limits(out: &mut XdrWriter<'_>, body: &ResultBody<'_>) {
     match *body {
         ResultBody::Fsstat {

@@ -274,7 +274,7 @@ fn failure<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<ResultBody<
     })
 }
 
-// It is long because it has a case per procedure.
+// Long because it has a case per procedure.
 #[inline]
 fn success<'a>(
     procedure: Procedure,

@@ -99,7 +99,7 @@ impl<'a> Random<'a> {
         ][self.below(3)]
     }
 
-    /// Data whose position is determined by the parser.
+    /// File data; its position is 0, because only the parser determines it.
     fn data(&mut self) -> FileData<'a> {
         let bytes = self.bytes(900);
         FileData {
@@ -126,7 +126,7 @@ impl<'a> Random<'a> {
         }
     }
 
-    // It is long because it has a case per procedure.
+    // Long because it has a case per procedure.
     fn args(&mut self, procedure: Procedure) -> Args<'a> {
         match procedure {
             Procedure::Null => Args::Null,
@@ -258,7 +258,7 @@ impl<'a> Random<'a> {
             .collect()
     }
 
-    // It is long because it has a case per procedure.
+    // Long because it has a case per procedure.
     fn body(&mut self, procedure: Procedure, entries: Entries<'a>) -> ResultBody<'a> {
         match procedure {
             Procedure::Null => ResultBody::Empty,

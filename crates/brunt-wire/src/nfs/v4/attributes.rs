@@ -18,7 +18,7 @@ const ELEMENTS_MAX: u32 = 1024;
 /// The words of a `bitmap4` that contains these numbers, in wire format, for constants.
 ///
 /// # Panics
-/// If a number doesn't fit into the words.
+/// Panics if a number doesn't fit into the words.
 pub const fn bitmap_words<const BYTES: usize>(numbers: &[u32]) -> [u8; BYTES] {
     let mut words = [0; BYTES];
     let mut index = 0;
@@ -49,7 +49,7 @@ impl<'a> Bitmap<'a> {
     /// A set in wire format, without its length.
     ///
     /// # Panics
-    /// If `words` is not whole words, or is longer than any bitmap in use.
+    /// Panics if `words` is not whole words, or is longer than any bitmap in use.
     pub const fn of(words: &'a [u8]) -> Bitmap<'a> {
         assert!(words.len().is_multiple_of(4) && words.len() <= 4 * BITMAP_WORDS_MAX as usize);
         Bitmap(words)
@@ -185,7 +185,7 @@ impl<'a> FileAttributes<'a> {
     }
 
     /// Where the value of an attribute begins; `None` if it is not present, or comes after one that is unknown or
-    /// damaged. For the few attributes that [`Attributes`] doesn't have.
+    /// damaged. Used for the few attributes that [`Attributes`] doesn't contain.
     pub fn find(&self, wanted: u32) -> Option<Cursor<'a>> {
         let mut cur = Cursor::new(self.values);
         for number in self.mask.iter() {
@@ -265,8 +265,8 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
         }
         60 => cur.skip(16)?,
         61..=64 | 68 => pnfs(number, cur)?,
-        // retention_get, retentevt_get: a duration and at most one time; the attributes that set them have the
-        // opposite order
+        // retention_get, retentevt_get: a duration and at most one time; retention_set, retentevt_set: a boolean and
+        // at most one duration
         69 | 71 => {
             cur.skip(8)?;
             let times = cur.count(1, "more than one time")?;

@@ -15,7 +15,7 @@ use super::results::{ChangeInfo, Delegation, Entries, Entry, OpResult, ResultBod
 use super::{Op, SessionChannel, Stateid, Status};
 use crate::{Cursor, ParseError, XdrWriter};
 
-/// AUTH_NONE, the flavor of callbacks to a client that takes none.
+/// AUTH_NONE, the callback flavor of a client that accepts no callbacks.
 const AUTH_NONE: u32 = 0;
 
 impl CompoundArgs<'_> {
@@ -42,7 +42,7 @@ impl Args<'_> {
     /// Appends the operation. If the data bytes of a WRITE are elsewhere, the data and its padding are omitted.
     ///
     /// # Panics
-    /// If an NFSv4.1 client has no use for the operation.
+    /// Panics if an NFSv4.1 client has no use for the operation.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let op = self.op().expect("an unknown operation cannot be encoded");
         let out = &mut XdrWriter::new(out);
@@ -101,7 +101,7 @@ impl Args<'_> {
     }
 
     /// The arguments of operations on data and on the state of files.
-    // It is long because it has a case per operation.
+    // Long because it has a case per operation.
     fn encode_state(&self, op: Op, out: &mut XdrWriter<'_>) {
         match *self {
             Args::Read {
@@ -346,7 +346,8 @@ impl OpResult<'_> {
     /// Appends the result.
     ///
     /// # Panics
-    /// If an NFSv4.1 server has no use for the body, or if it is a failure that consists of more than a status.
+    /// Panics if an NFSv4.1 server has no use for the body, or if it is a failure that consists of more than a
+    /// status.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let out = &mut XdrWriter::new(out);
         out.u32(self.number);
@@ -518,7 +519,7 @@ impl AttributeList {
     /// Appends an attribute, whose value is written by `write`.
     ///
     /// # Panics
-    /// If this attribute or one with a higher number has already been appended.
+    /// Panics if this attribute or one with a higher number has already been appended.
     pub fn put(&mut self, number: u32, write: impl FnOnce(&mut XdrWriter<'_>)) {
         assert!(number >= self.next, "attributes are in ascending order");
         self.next = number + 1;

@@ -51,7 +51,7 @@ impl Status {
     pub const RETRY_UNCACHED_REP: Status = Status(10068);
     /// The sequence number belongs to another call.
     pub const SEQ_FALSE_RETRY: Status = Status(10076);
-    /// The highest slot is above those in use.
+    /// The highest slot exceeds the replier's limit.
     pub const BAD_HIGH_SLOT: Status = Status(10077);
     /// The session is being destroyed.
     pub const DEADSESSION: Status = Status(10078);
@@ -66,7 +66,7 @@ impl Status {
         }
     }
 
-    /// RFC 7530, 13. It is long because it is a table with one line per status.
+    /// RFC 7530, 13. Long because it is a table with one line per status.
     const fn name_of_nfs40(self) -> Option<&'static str> {
         Some(match self.0 {
             0 => "NFS4_OK",

@@ -473,7 +473,7 @@ impl ArrayDevice {
     /// Fails a part that cannot be completed because too many members are missing.
     fn fail_part(&mut self, number: u32) {
         let part = &mut self.parts[number as usize];
-        // A member's own error is more specific than this one.
+        // Used only if no member reported an error, which would be more specific.
         let gone = DeviceError::refused(RefusalKind::Unreachable);
         let error = part.error.take().or(part.overcome.take()).unwrap_or(gone);
         self.tasks[part.task as usize].error.get_or_insert(error);

@@ -58,16 +58,16 @@ pub(super) struct ArrayPart {
     pub op: Option<Op>,
     pub step: PartStep,
     pub stripe: u64,
-    /// The slot of its data; unused for full stripes.
+    /// The slot of the part's data; unused for full stripes.
     pub slot: usize,
     pub member_offset: u64,
-    /// Bytes within one chunk.
+    /// Length in bytes, within one chunk.
     pub len: u64,
     /// Offset in the task's buffer.
     pub at: u64,
-    /// Covers all data of a stripe (RAID 5).
+    /// Whether the part covers all data of a stripe (RAID 5).
     pub full: bool,
-    /// The caller's buffer is passed to the member directly.
+    /// Whether the caller's buffer is passed to the member directly.
     pub direct: bool,
     /// Whether the held lock is exclusive; `None` if none is held.
     pub lock: Option<bool>,
@@ -78,6 +78,6 @@ pub(super) struct ArrayPart {
     pub bufs: Vec<(usize, Buf)>,
     /// The first error in the current step.
     pub error: Option<DeviceError>,
-    /// An error of an earlier step that was worked around.
+    /// An error from an earlier step that was worked around.
     pub overcome: Option<DeviceError>,
 }

@@ -244,7 +244,8 @@ impl ArrayDevice {
         let part = &mut self.parts[number as usize];
         let (stripe, slot) = (part.stripe, part.slot);
         let mut bufs = std::mem::take(&mut part.bufs);
-        // Modify: old data, old parity, new data. Replace: all other data, new data.
+        // `bufs` holds either the old data and the old parity (modify), or all other data of the stripe (replace).
+        // The XOR with the new data is the new parity.
         let mut sum = match bufs.pop() {
             Some((_, first)) => first,
             None => {

@@ -88,7 +88,7 @@ macro_rules! programs {
             }
         }
 
-        /// Parses both sides and passes the operation to the sink.
+        /// Parses the call and its reply, and passes the operation to the sink.
         #[inline]
         pub(super) fn complete<S: Sink>(received: CompletedCall<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
             match which(received.call) {

@@ -13,8 +13,8 @@ use crate::dissect::rpc::id::NFS3;
 use crate::dissect::rpc::kinds;
 use crate::operation::{FileKey, OperationSummary, Sink, TransferDirection};
 
-/// The offset of data whose READ call was not captured completely. The file is unknown as well, so the checksums of
-/// this data are discarded.
+/// The offset of data whose READ call was not fully captured. The file is unknown as well, so the checksums of this
+/// data are discarded.
 const OFFSET_UNKNOWN: u64 = u64::MAX;
 
 /// NFS version 3.
@@ -171,7 +171,7 @@ fn say(args: &v3::Args<'_>, results: Option<&v3::Results<'_>>, summary: &mut Ope
                     ..
                 }) => *count,
                 Some(_) => 0,
-                // Without a reply, the bytes sent count.
+                // Without a reply, the bytes that the call sent are counted.
                 None => *count,
             };
         }

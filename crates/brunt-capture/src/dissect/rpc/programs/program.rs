@@ -108,10 +108,11 @@ impl CompletedCall<'_> {
 
 /// A program or one of its versions.
 pub(super) trait Program {
-    /// Whether a call belongs to it.
+    /// Whether a call belongs to this program.
     fn is_of(call: &rpc::RpcCall<'_>) -> bool;
 
-    /// Whether a call to any program can carry or request file data for this one, judging by its header alone.
+    /// Whether a call can carry or request this program's file data, judging by the call's header alone; also asked
+    /// for calls to other programs.
     #[inline]
     fn moves_data(_call: &rpc::RpcCall<'_>) -> bool {
         false
@@ -141,6 +142,6 @@ pub(super) trait Program {
         Ok(None)
     }
 
-    /// Parses both sides, sums the data within them, and passes the operation to the sink.
+    /// Parses the call and its reply, computes checksums of their data, and passes the operation to the sink.
     fn complete<S: Sink>(received: CompletedCall<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>);
 }

@@ -99,7 +99,7 @@ impl Tabled for GroupsTable {
     const REFERRED_TO: bool = true;
 }
 
-/// A caller, as stored in the columns.
+/// The caller's columns in a row of `rpc_calls`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Caller {
     number: i64,

@@ -1,4 +1,4 @@
-//! RPC's own tables in a trace, one file per group. Called by the recorder for each RPC operation, after its row in
+//! The RPC tables in a trace, one file per group. Called by the recorder for each RPC operation, after its row in
 //! `operations` was written.
 
 mod attributes;

@@ -385,8 +385,8 @@ impl Nfs4Tables {
         self.last_written.forget();
     }
 
-    /// Whether a list is stored. Lists that a client sets are always stored, and so are those of entries, because
-    /// they list the directory.
+    /// Whether a list is stored. Lists that a client sets are always stored, and so are those of entries, which make
+    /// up the directory listing.
     fn is_stored(
         &mut self,
         of: &ListOf<'_>,
