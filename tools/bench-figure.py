@@ -138,7 +138,7 @@ def loss(bench):
             if turn["lost_share"] > 0:
                 begin, end = across(turn["from_s"]), across(turn["to_s"])
                 out.append(f'<rect x="{begin:.1f}" y="{top}" width="{end - begin:.1f}" height="{height}" fill="#d6604d" fill-opacity="0.16"/>')
-                # Only once, where the first panel's line is far from zero.
+                # Label the loss only once, in the first panel, whose line is far from zero there.
                 if title == panels[0][0]:
                     out.append(f'<text x="{begin + 4:.1f}" y="{top + height - 7}" class="f">{turn["lost_share"] * 100:g} % lost</text>')
         place = axis(out, left, right, top, height, max(max(values), 1e-3), "")

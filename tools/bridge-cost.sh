@@ -1,6 +1,7 @@
 #!/bin/bash
-# What does Brunt's bridge cost and carry, compared with the kernel's own bridge? Two hosts in network namespaces, whose links
-# (veth) are bridged here by each contestant in turn, round by round. Needs root, iproute2, iputils-ping, iperf3.
+# Measures the cost and the throughput of Brunt's bridge, compared with the kernel's own bridge. Two hosts in network
+# namespaces, whose links (veth) are bridged here by each contestant in turn, round by round. Needs root, iproute2,
+# iputils-ping, iperf3.
 #
 #   bridge-cost.sh [ROUNDS [BRUNT...]]      default: 6 rounds of $BRUNT (default: brunt) and the kernel's bridge;
 #                                         $BENCH sends (default: brunt-bench next to the first program)

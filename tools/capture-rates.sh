@@ -1,6 +1,7 @@
 #!/bin/bash
-# The highest rates without loss of a bare packet ring, of AF_XDP, and of `brunt capture` with and without a trace, over a
-# pair of virtual interfaces in a separate network namespace. Needs root for AF_XDP; without it, that row is skipped.
+# Measures the highest loss-free rates of a bare packet ring, of AF_XDP, and of `brunt capture` with and without a
+# trace, over a pair of virtual interfaces in a separate network namespace. Needs root for AF_XDP; without it, that row
+# is skipped.
 #
 #   capture-rates.sh [OPTION...]   options of `brunt-bench capture`, such as --quick, --rounds or capture files
 #

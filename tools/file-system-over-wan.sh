@@ -1,8 +1,8 @@
 #!/bin/bash
-# Figures 12 and 13 of "A Performance Analysis of the iSCSI Protocol": sequential writes and reads of files on
-# a file system that Linux's own initiator has on our target, with increasing network delay. Debian's kernel and
-# open-iscsi run in QEMU on the lab's client; TCP crosses the lab's link. The processor is emulated and slow:
-# the first figure of each column, without any delay, shows the effect.
+# Reproduces Figures 12 and 13 of "A Performance Analysis of the iSCSI Protocol": sequential writes and reads of files
+# on a file system that Linux's own initiator has on our target, with increasing network delay. Debian's kernel and
+# open-iscsi run in QEMU on the lab's client; TCP crosses the lab's link. The processor is emulated and slow: the first
+# figure of each column, without any delay, shows the effect.
 #
 #   file-system-over-wan.sh [DELAY...]     one-way delays, such as "5ms"; default: 0ms 5ms 20ms. No root needed.
 #

@@ -1,17 +1,17 @@
 #!/bin/bash
 # Captures iSCSI sessions between independent programs and ours, packet by packet, as dumpcap sees them on the loopback
-# interface of a new network namespace. They are used to compare the iSCSI dissector with tshark; the captures in
+# interface of a new network namespace. The captures are used to compare the iSCSI dissector with tshark; those in
 # testdata/ were made this way.
 #
 #   iscsi-captures.sh --list               names of the sessions
 #   iscsi-captures.sh --missing NAME       what NAME needs and this machine lacks; nothing if it can be captured
 #   iscsi-captures.sh [--small] NAME FILE  capture session NAME into FILE (pcapng); --small: a few dozen commands
 #
-# NAME is TARGET-INITIATOR: tgt, lio (the kernel's) or brunt; libiscsi, qemu, brunt or kernel. Also brunt-connections (several per
-# session), brunt-tasks (the kernel's initiator, with resets) and brunt-aborts (libiscsi's and the kernel's, with aborted commands).
-# BRUNT is the program (default: target/debug/brunt). The kernel's target and initiator are those of kernel-initiator.sh.
-# Needs no root where user namespaces are allowed. Packets are as long as an MTU of 1500 allows, so that most PDUs span
-# several.
+# NAME is TARGET-INITIATOR; TARGET is tgt, lio (the kernel's) or brunt, INITIATOR is libiscsi, qemu, brunt or kernel.
+# Also brunt-connections (several per session), brunt-tasks (the kernel's initiator, with resets) and brunt-aborts
+# (libiscsi's and the kernel's, with aborted commands). BRUNT is the program (default: target/debug/brunt). The
+# kernel's target and initiator are those of kernel-initiator.sh. Needs no root where user namespaces are allowed.
+# Packets are as long as an MTU of 1500 allows, so that most PDUs span several.
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
 TOOLS=$(cd "$(dirname "$0")" && pwd)
@@ -192,8 +192,8 @@ GUEST
 }
 
 # Commands that take longer than their timeout: libiscsi's test suite aborts a WRITE, the kernel a READ and a WRITE.
-# The suite gives up after 6 s without a response. The kernel, which checks every 5 s, gets a target of its own, which
-# is even slower.
+# The suite gives up after 6 s without a response. The kernel, which checks every 5 s, gets a separate, even slower
+# target.
 run_aborts() {
   timeout 300 iscsi-test-cu -d -n -t ALL.iSCSITMF.AbortTaskSimpleAsync "iscsi://$PORTAL/$NAME/$LUN" >"$WORK/log" 2>&1 || true
   kill -KILL "${STARTED[0]}"; wait "${STARTED[0]}" || true

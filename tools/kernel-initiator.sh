@@ -159,7 +159,7 @@ guest() {
   rm -f "$run/id"
 }
 started() { grep -q '^guest-started' "$run/out"; }
-# Tells a loaded guest to go on; ends it if it doesn't within a minute.
+# Tells a loaded guest to continue; ends it if it doesn't within a minute.
 go_on() {
   for _ in {1..300}; do
     if started; then return; fi

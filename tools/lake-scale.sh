@@ -1,6 +1,6 @@
 #!/bin/bash
-# The cost of queries as a lake grows 1, 10 and 100 times: docs/scale.md has the results. Not part of CI: it takes up to 17 GB
-# and tens of minutes.
+# Measures the cost of queries on a lake of 1, 10 and 100 times a trace's size: docs/scale.md has the results. Not part
+# of CI: it takes up to 17 GB and tens of minutes.
 #
 #   lake-scale.sh CAPTURE FOLDER [ROWS]   a packet file, a folder for the lakes (removed at the end), and the rows of the
 #                                         largest lake (default 2000000000)

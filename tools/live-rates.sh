@@ -1,6 +1,6 @@
 #!/bin/bash
-# The packet rate at which a live capture starts to drop packets, with AF_PACKET and with AF_XDP: a capture file is
-# sent over a pair of virtual interfaces in a separate network namespace. Needs root (for AF_XDP).
+# Measures the packet rate at which a live capture starts to drop packets, with AF_PACKET and with AF_XDP: a capture
+# file is sent over a pair of virtual interfaces in a separate network namespace. Needs root (for AF_XDP).
 #
 #   live-rates.sh FILE [ROUNDS [GBIT...]]   default: 20 rounds as fast as the sender can
 #

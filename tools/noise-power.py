@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How often Brunt mentions the machine: on an idle one (false alarms), and next to a program that takes CPU time.
+"""Measures how often Brunt's report mentions the machine: on an idle one (false alarms), and next to a CPU hog.
 
     tools/noise-power.py BRUNT [--runs 100] [--time 1s] [--hogs 0,0.1,0.2,1]
 
@@ -27,7 +27,7 @@ queue_depth = 4
 stop = {{ time = "{time}" }}
 """
 PERIOD_S = 0.05
-# Other use of the CPUs and stolen time above which the machine was not idle.
+# CPUs used by other programs, and share of stolen time, above which the machine was not idle.
 IDLE_CPUS = 0.05
 STOLEN = 0.01
 
@@ -42,7 +42,7 @@ def burn(share):
 
 
 def start_hogs(share):
-    """Starts as many hogs as it takes, none above a whole CPU."""
+    """Starts hogs that together use this share, each at most one CPU."""
     hogs = []
     while share > 0:
         pid = os.fork()

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Moves parts of traces to a real S3 server and back (docs/object-stores.md): `capture --to`, `lake push` and `lake pull` while
-# connections are cut, servers stop answering and processes are killed; boto3 and DuckDB then compare the objects with the local
-# parts (tools/lib/object-store.py). DuckDB also reads lakes directly in the store, and for `brunt sql s3://…`. Builds brunt with
-# the feature s3.
+# Moves parts of traces to a real S3 server and back (docs/object-stores.md): `capture --to`, `lake push` and `lake
+# pull` while connections are cut, servers stop answering and processes are killed; boto3 and DuckDB then compare the
+# objects with the local parts (tools/lib/object-store.py). DuckDB also reads lakes directly from the store, by itself
+# and for `brunt sql s3://…`. Builds brunt with the feature s3.
 #
 #   object-store.sh --prepare    fetch moto, boto3 and DuckDB with two extensions (network)
 #   object-store.sh --ready      exit 0 when prepared

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Figure 3 of the SPEK paper: random writes of 16 KiB over time, through the page cache (like IoMeter's) and past it (like
-# SPEK's), to a disk that is slow enough for the cache to matter. Linux runs in QEMU (tools/kernel-initiator.sh) with half a
-# gigabyte of memory; its disk is one of our LUNs with the service time of the paper's disk (15,000 rpm, average seek 4.2 ms);
-# `brunt run` generates the load, in the guest. The guest is emulated, but at some hundred writes per second it is waiting for
-# the disk.
+# Reproduces Figure 3 of the SPEK paper: random writes of 16 KiB over time, through the page cache (like IoMeter's) and
+# past it (like SPEK's), to a disk that is slow enough for the cache to matter. Linux runs in QEMU
+# (tools/kernel-initiator.sh) with half a gigabyte of memory; its disk is one of our LUNs with the service time of the
+# paper's disk (15,000 rpm, average seek 4.2 ms); `brunt run` generates the load, in the guest. The guest is emulated,
+# but at a few hundred writes per second it mostly waits for the disk.
 #
 #   over-page-cache.sh OUT [RUNS [SECONDS [RAMP_UP]]]     writes OUT/over-time.json; default: 3 runs of 40 s each way, 6 minutes
 #

@@ -236,7 +236,7 @@ try_static() {
   echo "127.0.0.1 storage.example" >"$root/etc/hosts"
   in_root "$root" /brunt io read iscsi://storage.example:1/iqn.x:y/0 >"$work/name.out" 2>&1 && exit 1
   grep -qi 'refused' "$work/name.out" || { cat "$work/name.out"; echo "a name was not found"; exit 1; }
-  # It reports what it can't do.
+  # The program reports what it can't do here.
   in_root "$root" /brunt doctor >"$work/doctor.out" 2>&1 || :
   grep -q 'shared librar' "$work/doctor.out" || { cat "$work/doctor.out"; echo "doctor does not say what is missing"; exit 1; }
   in_root "$root" /brunt lake pull s3://lake/x /x >"$work/s3.out" 2>&1 && exit 1

@@ -14,7 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 TOOLS=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}")
 DIR=$TOOLS/sql-engines
-# Sail works with clients of version 4.1; this Spark with its own.
+# Sail works with clients of version 4.1, this Spark with clients of its own version.
 SAIL=0.7.2 SAIL_CLIENT=4.1.1 SPARK=4.3.0
 with_spark=1
 if [ "${1:-}" = --sail ]; then with_spark=; shift; fi
@@ -22,7 +22,7 @@ MARK=$DIR/sail/versions-$SAIL-$SAIL_CLIENT SPARK_MARK=$DIR/spark/version-$SPARK
 
 ready() { [ -e "$MARK" ] && { [ -z "$with_spark" ] || [ -e "$SPARK_MARK" ]; }; }
 
-# environment FOLDER MARK PACKAGE...: creates it unless it exists.
+# environment FOLDER MARK PACKAGE...: creates the Python environment FOLDER unless it exists.
 environment() {
   [ ! -e "$2" ] || return 0
   rm -rf "$1"; mkdir -p "$DIR"

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Real distributed stores, each set up by its recipe on lab hosts on this machine: runs the examples in which a store loses
-# a daemon under a load that checks its data, and checks their summaries. With guests, on GlusterFS: checks that each of
-# Bonnie's phases in them completes.
+# Tests real distributed stores, each set up by its recipe on lab hosts on this machine: runs the examples in which a
+# store loses a daemon under a load that checks its data, and checks their summaries. `guests` checks that each of
+# Bonnie's phases completes in guests whose disks are on GlusterFS.
 #
 #   stores.sh --prepare         nothing: the stores are the system's packages
 #   stores.sh --ready           exit 0 when Ceph and GlusterFS can run here
@@ -60,7 +60,7 @@ for store; do
     export BRUNT_GUEST=${BRUNT_GUEST:-$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/guest")}
     tools/guest.sh --ready || { echo "guests need a machine: run tools/guest.sh --build" >&2; exit 125; }
     echo "== guests, run by $(cat "$BRUNT_GUEST/accel"): examples/indexes-guests.toml, once"
-    # With everything that the experiment includes.
+    # Copy the whole folder, because the experiment includes other files in it.
     cp -r examples "$out/once"
     sed -i 's/^repetitions = .*/repetitions = 1/' "$out/once/indexes-guests.toml"
     python3 tools/lib/stores.py "$BRUNT" "$out/once/indexes-guests.toml" "$out/$store" without-faults

@@ -77,7 +77,7 @@ work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 engines=()
 if [ -n "$with_spark" ]; then
   engines=(spark sail)
-  # As in sql-engines.sh: without the thorough compiler.
+  # Without Java's thorough compiler, as in sql-engines.sh.
   export JAVA_TOOL_OPTIONS=-XX:TieredStopAtLevel=1
   DELTA_JARS=$(printf ',%s' "$DIR"/jars/*.jar); export DELTA_JARS=${DELTA_JARS#,}
 fi

@@ -33,7 +33,7 @@ iscsid
 iscsiadm -m node -T "$NAME" -p 10.0.2.2:$PORT -o new >/dev/null
 iscsiadm -m node -T "$NAME" -p 10.0.2.2:$PORT --login >/dev/null
 for i in $(seq 300); do [ -b /dev/sda ] && break; sleep .1; done
-# Ticks of 10 ms, all but idle and waiting for the disk.
+# CPU time in ticks of 10 ms, excluding idle time and waiting for the disk.
 busy() { awk '/^cpu / { printf "%.0f\\n", $2 + $3 + $4 + $7 + $8 }' /proc/stat; }
 done_bytes() { awk -v way=$1 '$3 == "sda" { printf "%.0f\\n", (way == "read" ? $6 : $10) * 512 }' /proc/diskstats; }
 for run in $(seq $RUNS); do

@@ -215,7 +215,7 @@ def record(brunt, case, results, machine):
 
 
 def is_near(estimate, truth, off):
-    """Within this distance of the truth, or with the truth in its interval."""
+    """Whether the estimate is within this distance of the truth, or the truth is in its interval."""
     low, high = estimate["low"], estimate["high"]
     return abs(estimate["mean"] - truth) <= off or (low is not None and low <= truth <= high)
 

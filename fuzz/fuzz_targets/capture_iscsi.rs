@@ -1,6 +1,7 @@
 //! iSCSI connections, PDU by PDU: consistent and inconsistent headers, digests, data, gaps and captures that begin in
-//! the middle, each cut into segments in two ways. The input is a script: an instruction byte followed by its operands.
-//! The findings add up and are bounded; if no search was needed, they do not depend on the segmentation.
+//! the middle, each cut into segments in two ways. The input is a script: an instruction byte followed by its
+//! operands. The findings add up and are bounded; if no search for the next header was needed, they do not depend on
+//! the segmentation.
 #![no_main]
 
 use brunt_capture::{Analysis, Ledger, Limits, Pipeline};
@@ -104,7 +105,7 @@ fn run(mut script: &[u8], segment_max: usize) -> Ledger {
         let mut header = [0u8; BHS_BYTES];
         (header[0], header[1]) = (OPCODES[usize::from(what & 0x0f)], flags);
         header[19] = tag & 7;
-        // The script's own bytes overwrite the rest.
+        // The script's own bytes overwrite the rest of the header.
         header[20..][..own.len().min(28)].copy_from_slice(&own[..own.len().min(28)]);
         let data: Vec<u8> = (0..usize::from(len) * 5)
             .map(|at| own.get(at).copied().unwrap_or(at as u8))

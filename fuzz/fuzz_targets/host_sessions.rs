@@ -27,7 +27,7 @@ fn agent(step: usize, bytes: &[u8]) {
                     greeted = true;
                     match action {
                         Some(AgentAction::Release) => session.released(),
-                        // A number is not reused until its fault is removed.
+                        // A fault's number is not reused until the fault is removed.
                         Some(AgentAction::PutFault(fault, _)) => {
                             assert!(faults.insert(fault) && faults.len() <= 64)
                         }
@@ -103,7 +103,7 @@ fn controller(step: usize, bytes: &[u8]) {
                 Ok(HostNews::Clock { monotonic, wall }) => {
                     let _ = (track.add(monotonic), track.add(wall));
                 }
-                // Reported figures can be merged.
+                // Check that reported figures can be merged.
                 Ok(HostNews::Interval(_, interval)) => figures.merge(&interval.figures),
                 Ok(HostNews::Ended(_, outcome)) => figures.merge(&outcome.figures),
                 Ok(HostNews::Recorded(end)) => {

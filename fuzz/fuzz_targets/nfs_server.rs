@@ -1,5 +1,5 @@
-//! The null NFS server with arbitrary client data: every complete record that is a call gets one reply with its xid,
-//! which is as long as its mark says and parses, and lengths are bounded.
+//! The null NFS server with arbitrary client data: every complete record that is a call gets one reply with its xid;
+//! the reply parses and is as long as its mark says; lengths are bounded.
 #![no_main]
 
 use brunt_nfs::record::NfsRecord;

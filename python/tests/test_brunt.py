@@ -69,7 +69,7 @@ class LakeTest(Folder):
         held = brunt.open_trace(compacted)
         before = {name: held.table(name).num_rows for name in held.tables()}
         run("lake", "compact", compacted)
-        # A trace opened before stays readable and unchanged.
+        # A trace that was opened earlier stays readable and unchanged.
         self.assertEqual({name: held.table(name).num_rows for name in before}, before)
         trace = brunt.open_trace(compacted)
         self.assertTrue(all("date=" in str(part) for part in trace.parts("operations")))
@@ -427,8 +427,8 @@ class TraceTest(Folder):
             trace.distinct("blocks")
 
     def test_many_different_things_are_within_their_bounds(self) -> None:
-        # Three minutes of files: half of the first minute's files are also in the second, and half of the last
-        # minute's in neither before.
+        # Files over three minutes: half of the first minute's files recur in the second minute, and half of the third
+        # minute's files occur in neither of the others.
         minutes = [range(60_000), range(30_000, 99_990), range(99_980, 100_000)]
         sketches = []
         for files in minutes:

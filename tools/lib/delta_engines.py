@@ -79,7 +79,7 @@ def open_sail():
     from pyspark.sql import SparkSession
 
     server = SparkConnectServer()
-    # It ends when it is no longer referenced.
+    # Keep a reference: the server ends when it is no longer referenced.
     SERVERS.append(server)
     server.start()
     _, port = server.listening_address

@@ -557,7 +557,8 @@ def a_lake_is_copied_version_by_version(reference):
     answer, _ = brunt("lake", "push", lake, to)
     assert answer["moved"]["parts_moved"] == answer["moved"]["parts_found"] == answer["log_files_sent"] == 0, answer
     assert answer["parts_known"] == sum(map(len, tables.values())), answer
-    # After a compaction unknown to the log, the parts that the log names stay. After a second one, it names parts never pushed.
+    # After a compaction unknown to the log, the parts that the log names stay. After a second compaction, the log
+    # names parts that were never pushed.
     brunt("lake", "compact", lake, "--part-size", "1MiB", "--keep-old", "0s")
     answer, _ = brunt("lake", "push", lake, to)
     assert not answer["logs_left"] and asked_of_the_store("lake", "operations")

@@ -14,7 +14,7 @@ on_own_wire() {
   ip link set v0 arp off up; ip link set v1 arp off up
 }
 
-# start_capture OPTION...: starts process $capture; returns once it captures. Its messages are in $work/notes.
+# start_capture OPTION...: starts process $capture; returns once it is capturing. Its messages are in $work/notes.
 start_capture() {
   "$BRUNT" --json capture -i v1 --plain "$@" >"$work/report" 2>"$work/notes" & capture=$!
   for _ in $(seq 200); do grep -q "^brunt: capturing" "$work/notes" && break; sleep .05; done

@@ -298,7 +298,7 @@ impl Batch {
 /// The null bits of a tile's rows.
 struct Nulls<'a> {
     rows: &'a [i64],
-    /// Bit masks: columns with a null in any row, and columns with a null in every row.
+    /// Bit masks of the columns with a null in any of the rows, and of the columns with a null in every row.
     any: i64,
     all: i64,
 }
@@ -404,7 +404,7 @@ impl RowOrder {
 }
 
 /// A row being appended.
-#[must_use = "a row counts from its end() on"]
+#[must_use = "only end() adds the row"]
 pub struct Row<'a> {
     batch: &'a mut Batch,
     column: usize,

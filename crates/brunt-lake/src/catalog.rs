@@ -37,7 +37,7 @@ use crate::place::{Grain, IdTimeline};
 pub const CATALOG_FORMAT: u32 = 1;
 /// The catalog's folder; engines skip names that start with an underscore.
 pub const CATALOG_FOLDER: &str = "_catalog";
-/// Copies of the newest versions, in a separate folder so that both aren't lost together.
+/// Copies of the newest versions, in a separate folder so that a version and its copy aren't lost together.
 pub const COPIES_FOLDER: &str = "_catalog_copies";
 /// Number of copies kept.
 const COPIES_KEPT: usize = 8;
@@ -59,7 +59,7 @@ pub struct Catalog {
     pub taps: Vec<LakeTap>,
     /// Parts of each table, by table name.
     pub parts: BTreeMap<String, Vec<LakePart>>,
-    /// Times of ids, to place parts that arrive later.
+    /// Times of ids, by which rows that arrive later are placed.
     pub timeline: IdTimeline,
 }
 
@@ -194,8 +194,9 @@ impl Catalog {
         is_left_out || !self.has_absorbed(table, series, number)
     }
 
-    /// Whether this version is `older`, or a later version of the same lake that has all rows of `older`. If two copies
-    /// of a lake were compacted independently, each may continue the other, with different parts for the same rows.
+    /// Whether this version is `older`, or a later version of the same lake that has all rows of `older`. If two
+    /// copies of a lake were compacted independently, the one with the higher version number may continue the other
+    /// although it has different parts for the same rows.
     pub fn continues(&self, older: &Catalog) -> bool {
         if self.version == older.version {
             return self == older;
@@ -313,7 +314,8 @@ pub(crate) fn damaged_copies(root: &Path) -> Result<Vec<(u64, PathBuf, LakeError
     for (version, path) in copies(root)? {
         match Catalog::read(&path) {
             Err(error @ LakeError::Catalog { .. }) => damaged.push((version, path, error)),
-            // A concurrent compaction may have removed a copy, and a newer program may have written one.
+            // Not damaged: a concurrent compaction may have removed the copy, or a newer program may have written it.
+            // Other errors end the check.
             Err(error) if !error.is_gone() && !matches!(error, LakeError::CatalogFormat { .. }) => {
                 return Err(error);
             }

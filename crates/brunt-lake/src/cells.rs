@@ -6,7 +6,8 @@ use crate::packing::all_same;
 use crate::table::ColumnKind;
 
 /// Makes room for `more` values; if the vector has to grow, it grows fourfold. Growing a column to the size of a part
-/// then copies a third of its values in total instead of all of them, and untouched memory costs nothing.
+/// then copies a third of its values in total instead of all of them (as doubling would), and untouched memory costs
+/// nothing.
 pub(crate) fn make_room<T>(values: &mut Vec<T>, more: usize) {
     if values.capacity() - values.len() < more {
         values.reserve(more.max(3 * values.capacity()));
@@ -227,7 +228,7 @@ impl Cells {
                 own.ends.extend(more.ends.iter().map(|end| base + end));
             }
             (Values::Codes(own), Values::Codes(more)) => own.codes.extend_from_slice(&more.codes),
-            // An empty column may still have the other representation.
+            // A column that is still empty may not have been converted between texts and codes yet.
             (_, more) if more.len() == 0 => {}
             (own, Values::Codes(more)) if own.len() == 0 => {
                 *own = Values::Codes(more.clone());
@@ -238,7 +239,7 @@ impl Cells {
         self.nulls += other.nulls;
     }
 
-    /// Whether all rows are equal, as in half of all columns.
+    /// Whether all rows are equal, which in practice holds for half of all columns.
     pub fn are_all_same(&self) -> bool {
         let values = || match &self.values {
             Values::Ints(values) => all_same(values),

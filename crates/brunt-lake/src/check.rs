@@ -485,7 +485,7 @@ fn hour_of_folder(part: &Path) -> Hour {
     Grain::hour_of_values(value("date=")?, value("hour="))
 }
 
-/// Lists unreadable captured parts as left out although they count as absorbed: their rows may exist nowhere else.
+/// Records unreadable captured parts as left out: although they count as absorbed, their rows may exist nowhere else.
 fn leave_out_damaged(
     root: &Path,
     layouts: &[LakeLayout],

@@ -6,7 +6,7 @@
 //!        lock, sweep        new parts, under temporary names              rename, version, sweep
 //! ```
 //!
-//! A version is committed in three steps; a process killed between any two of them loses nothing:
+//! A version is committed in three steps, and nothing is lost if the process is killed between any two of them:
 //!
 //! 1. the new parts, complete and durable under temporary names (`*.open`), are renamed to their final names;
 //! 2. the version gets its name, which makes it visible to readers all at once;
@@ -296,7 +296,7 @@ impl Compaction {
         spread.finish()
     }
 
-    /// Absorbs all parts of a table in another lake, whatever their numbers. That lake must be complete.
+    /// Absorbs all parts of a table in another lake, whatever their numbers. The other lake must be complete.
     ///
     /// # Errors
     /// As for [`Compaction::take_in`]; also if a part is damaged, which remains in the other lake.
@@ -569,7 +569,7 @@ impl Compaction {
                 }
                 std::fs::remove_file(&path).map_err(LakeError::io(&path))?;
                 self.counts.parts_deleted += u64::from(is_complete(&path));
-                // Removing a folder fails unless it is empty; the others must stay.
+                // Removing a folder fails unless it is empty; folders with files must stay.
                 for folder in path
                     .ancestors()
                     .skip(1)

@@ -31,7 +31,7 @@ use crate::packing;
 use crate::sums;
 use crate::table::{Coding, Column, ColumnKind, Table};
 
-/// Gets three quarters of the savings of higher levels, at several hundred megabytes per second.
+/// Achieves three quarters of the savings of higher levels, at several hundred megabytes per second.
 const ZSTD_LEVEL: i32 = 1;
 /// Time that all threads of this process have spent in zstd.
 static COMPRESSION_NS: AtomicU64 = AtomicU64::new(0);

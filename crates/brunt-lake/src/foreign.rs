@@ -54,7 +54,7 @@ pub enum ForeignValue {
     Bytes(Vec<u8>),
     /// A list.
     List(Vec<ForeignValue>),
-    /// Named values: a struct, or a map by its keys.
+    /// Named values: a struct, or a map whose keys are the names.
     Group(Vec<(String, ForeignValue)>),
 }
 
@@ -197,7 +197,7 @@ fn value(field: Field, kind: Option<&Arc<Type>>) -> ForeignValue {
         Field::Float(value) => ForeignValue::Single(value),
         Field::Double(value) => ForeignValue::Double(value),
         Field::Decimal(_) => {
-            // A number without a fraction would end with the decimal point.
+            // Text of a number without a fraction ends with the decimal point, so remove that.
             ForeignValue::Decimal(field.to_string().trim_end_matches('.').to_string())
         }
         Field::Str(value) => ForeignValue::Text(value),
@@ -268,7 +268,7 @@ fn day_text(day: i64) -> String {
 /// `2026-11-27 08:15:00.5`, from nanoseconds since 1970.
 fn timestamp(ns: i128) -> ForeignValue {
     let day = ns.div_euclid(DAY_S * SECOND_NS);
-    // Nanoseconds in 64 bits, or microseconds times 1,000: at most 1.1e8 days.
+    // At most 1.1e8 days, because `ns` is 64-bit nanoseconds or 64-bit microseconds times 1,000.
     let day = day_text(i64::try_from(day).unwrap_or(i64::MAX));
     let time = clock_text(ns.rem_euclid(DAY_S * SECOND_NS));
     ForeignValue::Text(format!("{day} {time}"))

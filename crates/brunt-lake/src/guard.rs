@@ -60,11 +60,11 @@ pub(crate) fn marked_versions(root: &Path) -> Result<Vec<u64>, LakeError> {
     numbered_in(&root.join(CATALOG_FOLDER), PENDING_SUFFIX)
 }
 
-/// Fails if complete parts exist of a version after `newest` that no process is committing: the version that lists them
-/// is missing. `newest` is 0 if the lake has no version.
+/// Fails if complete parts exist for a version newer than `newest` that no process is committing: the file that lists
+/// them is missing. `newest` is 0 if the lake has no version.
 ///
 /// # Errors
-/// There are such parts ([`LakeError::NoCatalog`]), or a folder cannot be read.
+/// Such parts exist ([`LakeError::NoCatalog`]), or a folder cannot be read.
 pub(crate) fn refuse_lost_version(root: &Path, newest: u64) -> Result<(), LakeError> {
     if !root.is_dir() {
         return Ok(());
@@ -79,7 +79,8 @@ pub(crate) fn refuse_lost_version(root: &Path, newest: u64) -> Result<(), LakeEr
     if unlisted.is_empty() {
         return Ok(());
     }
-    // Read the markers after listing the parts: a marker always exists before the parts get their names.
+    // Read the markers after listing the parts: since a marker is created before its version's parts get their names,
+    // no listed part's marker is missed.
     let marked = marked_versions(root)?.last().copied();
     let is_lost = |part: &PathBuf| part_version(part) > marked && part.exists();
     // Report the newest version: it supersedes all earlier ones, so it is the one to restore.
@@ -99,7 +100,7 @@ pub(crate) fn refuse_lost_version(root: &Path, newest: u64) -> Result<(), LakeEr
 /// Fails if one of a version's parts is missing or has the wrong size.
 ///
 /// # Errors
-/// There is such a part ([`LakeError::PartLost`]), or the folder cannot be read.
+/// A part is missing or has the wrong size ([`LakeError::PartLost`]), or the folder cannot be read.
 pub(crate) fn check_parts(root: &Path, version: &Catalog) -> Result<(), LakeError> {
     let mut lost = version
         .parts
@@ -134,7 +135,8 @@ pub(crate) fn check_part(path: &Path, bytes: u64) -> Result<(), LakeError> {
 /// Reads a whole part and verifies its bytes against their checksums and its number of rows against `rows`.
 ///
 /// # Errors
-/// They differ ([`LakeError::Damaged`]), the file isn't a part of this table, or it cannot be read.
+/// The bytes or the number of rows differ ([`LakeError::Damaged`]), the file isn't a part of this table, or it cannot
+/// be read.
 pub(crate) fn verify_part(path: &Path, table: &'static Table, rows: u64) -> Result<(), LakeError> {
     let part = PartReader::open(path.to_path_buf(), table)?;
     part.verify()?;

@@ -1,4 +1,4 @@
-//! Inter-process locks using the operating system's `flock`. They end with the process, however it ends.
+//! Inter-process locks using the operating system's `flock`. A process's locks end with it, however it ends.
 //!
 //! The rule: a lock shows only that a process is at work. Its results are recorded in files.
 

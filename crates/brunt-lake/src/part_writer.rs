@@ -39,7 +39,7 @@ use crate::table::{Coding, ColumnKind};
 
 /// Rows per page: the minimum that an engine reads from a column to get a single value.
 const PAGE_ROWS: usize = 1 << 14;
-/// A tenth smaller than level 1 and as fast to read; lake parts are written once and read for years.
+/// Files are a tenth smaller than with level 1 and as fast to read; lake parts are written once and read for years.
 const ZSTD_LEVEL: i32 = 3;
 /// False positive rate of a Bloom filter.
 const BLOOM_FALSE_SHARE: f64 = 0.01;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 const SECONDS_OF_HOUR: i64 = 3600;
 const NANOS_OF_HOUR: i64 = SECONDS_OF_HOUR * 1_000_000_000;
 const HOURS_OF_DAY: i64 = 24;
-/// Ids are numbered per pipeline; the bits above these contain the pipeline's number.
+/// Low bits of an id, which count within a pipeline; the bits above these contain the pipeline's number.
 pub const NUMBER_BITS: u32 = 48;
 /// Maximum number of pipelines, because ids are not negative.
 pub const PIPELINES_MAX: u32 = 1 << (63 - NUMBER_BITS);
@@ -50,17 +50,17 @@ pub enum Placing {
 /// The hour since 1970 that a row belongs to; `None` if unknown, and for tables that aren't divided by time.
 pub type Hour = Option<i64>;
 
-/// The hour of a time in nanoseconds since 1970.
+/// The hour since 1970 that contains this time in nanoseconds since 1970.
 pub fn hour_of(time_ns: i64) -> i64 {
     time_ns.div_euclid(NANOS_OF_HOUR)
 }
 
-/// The hour of a second since 1970.
+/// The hour since 1970 that contains this second since 1970.
 pub fn hour_of_second(second: i64) -> i64 {
     second.div_euclid(SECONDS_OF_HOUR)
 }
 
-/// The hour of a minute since 1970.
+/// The hour since 1970 that contains this minute since 1970.
 pub fn hour_of_minute(minute: i64) -> i64 {
     minute.div_euclid(60)
 }

@@ -56,8 +56,8 @@ pub fn closed_parts(
 /// A complete part of a table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PartFile {
-    /// Series and number of a captured part: writers that share a table have a series of parts each. `None` for parts
-    /// of a lake.
+    /// Series and number of a captured part: each of the writers that share a table has its own series of parts.
+    /// `None` for parts of a lake.
     pub captured: Option<(u16, u64)>,
     /// The file.
     pub path: PathBuf,
@@ -716,7 +716,7 @@ mod tests {
                 if read.is_ok_and(|bad| bad.is_empty()) {
                     assert!(
                         same && rows.is_empty(),
-                        "byte {at} of {}: other values",
+                        "byte {at} of {}: the values differ",
                         whole.len()
                     );
                     unnoticed += 1;

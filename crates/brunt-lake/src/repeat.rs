@@ -1,5 +1,5 @@
-//! Builds a lake of any size from a small trace by repeating its rows with later times and different ids.
-//! `brunt lake repeat` uses it to measure how the cost of queries grows with a lake.
+//! Builds a lake of any size from a small trace by repeating its rows with later times and different ids. `brunt lake
+//! repeat` uses it to measure how the cost of queries grows with the size of a lake.
 //!
 //! ```text
 //!   group of the trace ──► columns encoded and compressed, once ─────────────► group of each copy
@@ -249,8 +249,8 @@ fn groups(
 }
 
 impl Repeat {
-    /// The shift of a column, if it is shifted. Minutes are shifted by whole minutes, so a row's minute may be one
-    /// lower than that of its shifted time.
+    /// The shift of a column; `None` if it isn't shifted. Minutes are shifted by whole minutes, so a row's minute may
+    /// be one lower than that of its shifted time.
     fn shift(&self, layout: &LakeLayout, column: &str, kind: ColumnKind) -> Option<Shift> {
         let (base, step) = (self.to_second - self.from_second, self.period_seconds);
         match layout.placing {
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(
             parts.len(),
             2,
-            "four copies in one hour, six in the next: {parts:?}"
+            "expected four copies in one hour and six in the next: {parts:?}"
         );
     }
 }

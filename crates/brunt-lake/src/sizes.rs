@@ -23,11 +23,11 @@ pub struct TableSizes {
     pub parts: u64,
     /// Number of rows in those parts.
     pub rows: u64,
-    /// Unencoded values: eight bytes per number or time, one per boolean, texts as in the pages.
+    /// Size of the unencoded values: eight bytes per number or time, one per boolean, texts as in the pages.
     pub value_bytes: u64,
-    /// Pages before compression: bit-packed deltas and dictionary indexes.
+    /// Size of the pages before compression: bit-packed deltas and dictionary indexes.
     pub packed_bytes: u64,
-    /// The files, including footers.
+    /// Size of the files, including footers.
     pub file_bytes: u64,
 }
 
@@ -56,7 +56,7 @@ pub fn table_sizes(root: &Path, table: &Table) -> Result<TableSizes, LakeError> 
         };
         let reader = SerializedFileReader::new(file).map_err(damaged)?;
         let groups = reader.metadata().row_groups();
-        // A time's twin refers to the same bytes.
+        // Skip twins: they refer to the same bytes as their time columns.
         let is_own = |name: &str| table.columns.iter().any(|column| column.name == name);
         let columns = || {
             let all = groups.iter().flat_map(|group| group.columns());

@@ -87,7 +87,7 @@ impl LakeSnapshot {
             let snapshot = LakeSnapshot::open(root)?;
             let version = snapshot.catalog().map_or(0, |catalog| catalog.version);
             match guard::refuse_lost_version(root, version) {
-                // The version was committed after the snapshot was taken.
+                // Not lost: the version was committed after the snapshot was taken. Open the newer one.
                 Err(LakeError::NoCatalog { .. })
                     if versions(root)?.last().is_some_and(|last| *last > version) => {}
                 whole => {

@@ -17,8 +17,8 @@ use crate::reader::OPEN_SUFFIX;
 
 /// Rows per group: the unit in which engines read or skip data and in which rows are sorted in memory.
 const GROUP_ROWS: usize = 1 << 17;
-/// A group ends at the next pipeline's rows unless it would be smaller than this: that keeps its ids close together,
-/// so that engines looking for other ids can skip it.
+/// Minimum number of rows for a group to end where the next pipeline's rows begin: ids within a group are then close
+/// together, so that engines looking for other ids can skip it.
 const GROUP_ROWS_MIN: usize = GROUP_ROWS / 8;
 /// Maximum number of open parts, each with a group in memory.
 const OPEN_MAX: usize = 6;

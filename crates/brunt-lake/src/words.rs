@@ -159,7 +159,7 @@ pub fn text_at(texts: &str, word: i64) -> &str {
 }
 
 /// A row being appended.
-#[must_use = "a row counts from its end() on"]
+#[must_use = "only end() adds the row"]
 pub struct WordRow<'a> {
     columns: &'a mut [TileColumn],
     rows: &'a mut usize,
@@ -216,7 +216,7 @@ impl WordRow<'_> {
 }
 
 /// Rows being appended, column by column.
-#[must_use = "rows count from their end() on"]
+#[must_use = "only end() adds the rows"]
 pub struct WordRows<'a> {
     columns: &'a mut [TileColumn],
     rows: &'a mut usize,

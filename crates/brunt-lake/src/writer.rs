@@ -28,7 +28,7 @@ use crate::table::Table;
 /// Limits for closing and keeping parts.
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
-    /// Rows per part, and the most rows that a crash loses.
+    /// Maximum rows per part, and thus the most rows that a crash can lose.
     pub rows_max: usize,
     /// Closes a part early once its values take this much memory.
     pub bytes_max: usize,
@@ -48,7 +48,7 @@ pub struct WriterOptions {
     /// Sorts a part's rows by this integer column (stable, nulls first): similar rows next to each other compress
     /// better.
     pub order: Option<&'static str>,
-    /// Shared by the writers of one thread.
+    /// Encoding buffers, shared by the writers of one thread.
     pub workspace: Workspace,
 }
 
@@ -63,8 +63,9 @@ impl std::fmt::Debug for Workspace {
 }
 
 impl Default for WriterOptions {
-    /// 122880 rows (like DuckDB's row groups), 32 MiB in memory, 10 s regardless of size, keep all. Columns that hold
-    /// this many rows have a capacity of 131072 values, which leaves room for the batch that closes the part.
+    /// Parts of at most 122880 rows (like DuckDB's row groups) and 32 MiB in memory, saved after 10 s regardless of
+    /// size; all are kept. Columns that hold this many rows have a capacity of 131072 values, which leaves room for the
+    /// batch that closes the part.
     fn default() -> WriterOptions {
         WriterOptions {
             rows_max: 122_880,
@@ -419,7 +420,7 @@ impl TableWriter {
             let Some((number, bytes)) = self.closed.pop_front() else {
                 return;
             };
-            // A part that something else deleted no longer counts, either.
+            // If something else has already deleted the part, it no longer counts either.
             let _ = std::fs::remove_file(self.path(number));
             self.written.parts -= 1;
             self.written.bytes -= bytes;
@@ -642,8 +643,8 @@ mod tests {
             }
             writer.commit(Nanos(second * 1_000_000_000)).unwrap();
         }
-        // Rows of 0 to 60 s in the first part, then from 70 s on: the row that arrives at the limit belongs to the old
-        // part.
+        // The first part has the rows of 0 to 60 s, the second those from 70 s on: the row that arrives at the limit
+        // belongs to the first part.
         let written = writer.written();
         assert_eq!(
             (written.rows, written.parts, folder.files().len()),

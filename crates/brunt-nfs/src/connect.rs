@@ -53,7 +53,7 @@ pub struct NfsConnection {
 }
 
 impl NfsConnection {
-    /// Closes a connection that was not put on a ring, and gives its session back.
+    /// Closes a connection that was not put on a ring, and ends its session.
     pub fn close(self, config: &NfsConfig) {
         if let Some(grant) = self.session {
             let credentials = sys_credentials(config.uid, config.gid);
@@ -83,7 +83,7 @@ pub struct NfsLookup {
 }
 
 impl NfsLookup {
-    /// The export for messages, with a comma; empty with NFSv4.1, which has none.
+    /// The export for messages, with a comma; empty with NFSv4.1, which mounts no export.
     pub(crate) fn export_text(&self) -> String {
         match &*self.export {
             "" => String::new(),
@@ -221,7 +221,7 @@ fn attempts<T>(
 /// The search for a file, with a deadline.
 struct Finder<'a> {
     config: &'a NfsConfig,
-    /// With NFSv4.1, the client whose session a connection gets; `None` for a new one.
+    /// With NFSv4.1, the client whose session a connection joins; `None` to create a client.
     client: Option<&'a NfsClient>,
     deadline: Instant,
     credentials: Vec<u8>,
@@ -320,8 +320,8 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Mounts the longest path that the server mounts: a folder above the file, or the folder itself or one above it.
-    /// Returns that path, its handle, and its number of components.
+    /// Mounts the longest part of the path that the server mounts: for a file, a folder above it; for a folder, that
+    /// folder or one above it. Returns that path, its handle, and its number of components.
     ///
     /// NFSv4.1 has a single tree; the result is its root, which an empty handle represents.
     fn mount(&self) -> Result<(String, Vec<u8>, usize), NfsConnectError> {

@@ -31,7 +31,7 @@ use crate::v41::{
 const JUKEBOX_PAUSE: Duration = Duration::from_millis(200);
 /// How long closing a session may take.
 pub(crate) const GOODBYE_TIME: Duration = Duration::from_secs(1);
-/// How many sessions in a row a server may end before a call is abandoned.
+/// Number of consecutive sessions that a server may end before a call is abandoned.
 const SESSIONS_MAX: u32 = 2;
 /// Size of one read: replies are short.
 const READ_BYTES: usize = 16 << 10;
@@ -64,7 +64,7 @@ pub struct RpcProcedure {
 pub struct NfsCallee<'a> {
     /// The host.
     pub host: &'a str,
-    /// Call from ports below 1024.
+    /// Whether to call from ports below 1024.
     pub reserved_port: bool,
     /// The body of the AUTH_SYS credential in every call.
     pub credentials: &'a [u8],
@@ -73,7 +73,7 @@ pub struct NfsCallee<'a> {
 /// A blocking connection with a deadline.
 #[derive(Debug)]
 pub struct NfsConversation {
-    /// Until it is passed on.
+    /// `None` once it has been passed on.
     socket: Option<Socket>,
     /// The server with its port, for messages.
     server: String,
@@ -84,7 +84,7 @@ pub struct NfsConversation {
     reply: Vec<u8>,
     /// With NFSv4.1, the client and its session.
     seat: Option<NfsSeat>,
-    /// The last call failed, or got an invalid reply.
+    /// Whether the last call failed or got an invalid reply.
     is_lost: bool,
     list: AttributeList,
     scratch: NfsScratch,
@@ -151,7 +151,7 @@ impl NfsConversation {
     /// The socket cannot be set up.
     ///
     /// # Panics
-    /// Never: a socket is passed on once.
+    /// Never: this consumes the conversation, so its socket is passed on only once.
     pub fn into_socket(mut self) -> Result<(Socket, Option<NfsSeat>), NfsConnectError> {
         let socket = self.socket.take().expect("a socket is handed on once");
         let seat = self.seat.take();

@@ -84,7 +84,7 @@ impl fmt::Display for NfsRefusal {
 }
 
 impl NfsRefusal {
-    /// A status, by the version of the connection.
+    /// The refusal for a status, in the connection's version of NFS.
     pub fn of_status(version: NfsVersion, procedure: Procedure, status: Status) -> NfsRefusal {
         match version {
             NfsVersion::V3 => NfsRefusal::Status(procedure, status),
@@ -134,7 +134,7 @@ impl NfsRefusal {
         }
     }
 
-    /// A tag, the procedure or operation, a number.
+    /// The encoding: a tag, the procedure or operation, and a number.
     fn bytes(self) -> [u8; WORDS_BYTES] {
         let (tag, procedure, number) = match self {
             NfsRefusal::Status(procedure, status) => (0, procedure as u8, status.0),
@@ -171,7 +171,7 @@ impl NfsRefusal {
     }
 }
 
-/// All statuses that refuse a call, except AUTH_ERROR.
+/// All RPC statuses that refuse a call, except AUTH_ERROR.
 const RPC_STATUSES: [ReplyStatus; 6] = [
     ReplyStatus::ProgUnavail,
     ReplyStatus::ProgMismatch,

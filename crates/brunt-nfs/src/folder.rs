@@ -84,12 +84,12 @@ impl NfsFolder {
         self.config.timeout
     }
 
-    /// Number of connections of each device.
+    /// Number of connections per device.
     pub fn connections(&self) -> u32 {
         self.config.connections
     }
 
-    /// A connection for one call at a time, for at most this long.
+    /// A connection for one call at a time, whose calls must end within this time.
     ///
     /// # Errors
     /// See [`NfsConnectError`].

@@ -71,7 +71,7 @@ pub trait NfsPlan: Debug {
         None
     }
 
-    /// The body of the AUTH_SYS credential of a request; `None`: the URL's.
+    /// The body of the AUTH_SYS credential of a request; `None` for the credential in the URL.
     fn credentials(&self, _ask: NfsAsk) -> Option<&[u8]> {
         None
     }
@@ -116,13 +116,13 @@ struct Operation {
     ask: NfsAsk,
     procedure: Procedure,
     lock: Option<NfsLockOp>,
-    /// Data to move.
+    /// Bytes that the call asks to move.
     asked: u32,
     stable: StableHow,
     buf: Buf,
 }
 
-/// The session; see the module.
+/// The session; see the module's docs.
 #[derive(Debug)]
 pub struct NfsOperations<P> {
     plan: P,
@@ -202,7 +202,7 @@ impl<P: NfsPlan> NfsOperations<P> {
         self.answer(index, Err(refusal.error()));
     }
 
-    /// A call has moved this much of its data.
+    /// Answers the request of a call that has moved this many bytes.
     fn moved(&mut self, index: u16, bytes: u32, body: ResultBody<'_>) {
         let Operation {
             asked,
@@ -270,7 +270,7 @@ impl<P: NfsPlan> NfsSession for NfsOperations<P> {
     #[inline]
     fn on_reply(&mut self, call: u16, record: &[u8], _now: Nanos) -> Result<(), NfsViolation> {
         let procedure = self.tasks[usize::from(call)].procedure;
-        // Taken, because the results borrow from it while this session changes.
+        // Taken out of `self`, because the results borrow from it while `self` changes.
         let mut scratch = std::mem::take(&mut self.scratch);
         let answered = self.answer_reply(call, record, procedure, &mut scratch);
         self.scratch = scratch;

@@ -1,6 +1,6 @@
 //! Moves bytes between a connection and a session. Driven by the shared link of `brunt-block`.
 //!
-//! The one rule: no protocol rules here.
+//! The one rule: this module contains no protocol rules.
 
 use std::io;
 use std::marker::PhantomData;

@@ -8,7 +8,8 @@ use brunt_wire::rpc::{MARK_BYTES, RecordMark};
 
 use crate::rpc::NfsViolation;
 
-/// Maximum fragments of one record: at least 1 KiB each for the longest READ, and empty fragments don't justify more.
+/// Maximum fragments of one record: enough for the longest READ in fragments of 1 KiB, and empty fragments don't
+/// justify more.
 pub const FRAGMENTS_MAX: u32 = 16_384;
 
 /// A record under construction.
@@ -27,7 +28,7 @@ impl NfsRecord {
         self.fragments > 0
     }
 
-    /// How many bytes are needed next: never more than the record has.
+    /// Number of bytes needed next: never more than the record has.
     pub fn wants(&self) -> usize {
         match self.left {
             0 => MARK_BYTES,
@@ -78,7 +79,7 @@ impl NfsRecord {
         self.last && self.left == 0
     }
 
-    /// Takes the complete record; the next one begins.
+    /// Takes the complete record, so that the next one can begin.
     ///
     /// # Panics
     /// If it is not complete.

@@ -34,7 +34,7 @@ pub enum NfsVersion {
 }
 
 impl NfsVersion {
-    /// The version of a connection, by whether it has a session.
+    /// The version of a connection: NFSv4.1 if it has a session.
     pub fn with_session(session: bool) -> NfsVersion {
         match session {
             false => NfsVersion::V3,
@@ -50,7 +50,7 @@ impl NfsVersion {
         }
     }
 
-    /// A status with its name in this version's RFC, and its number.
+    /// The text of a status: its name in this version's RFC, and its number.
     pub fn status_text(self, status: Status) -> String {
         let name = match self {
             NfsVersion::V3 => status.name(),
@@ -181,7 +181,7 @@ pub struct NfsConfig {
     pub mount_port: Option<u16>,
     /// The components of the path to the file or folder.
     pub path: Vec<String>,
-    /// The path names a folder.
+    /// Whether the path names a folder.
     pub is_folder: bool,
     /// The size in bytes up to which the file is created or extended.
     pub create_bytes: Option<u64>,
@@ -189,9 +189,9 @@ pub struct NfsConfig {
     pub uid: u32,
     /// The group in every call.
     pub gid: u32,
-    /// Completed writes are stable only after a flush; otherwise as soon as they complete.
+    /// Whether completed writes are stable only after a flush rather than at once.
     pub write_back: bool,
-    /// Call from ports below 1024.
+    /// Whether to call from ports below 1024.
     pub reserved_port: bool,
     /// Connections of each thread's device.
     pub connections: u32,
@@ -243,7 +243,7 @@ impl NfsConfig {
     /// Parses what follows the scheme and the colon, and the options.
     ///
     /// # Errors
-    /// What is wrong, and what would be correct.
+    /// The error says what is wrong and what would be correct.
     pub fn parse(place: &str, options: &mut UrlOptions) -> Result<NfsConfig, OpenError> {
         let rest = place.strip_prefix("//").ok_or(NfsUrlError::NoSlashes)?;
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));

@@ -2,8 +2,8 @@
 //! and of the experiment's processes. A hook of the study starts a [`Profiler`] with each run and asks the
 //! [`Recording`] for the profile of each phase afterwards, once phases are known.
 //!
-//! The rule: profiling never invalidates a run. Where the kernel forbids samples, the profile says why and has CPU
-//! times only; samples that were lost or dropped are counted.
+//! The rule: profiling never invalidates a run. Where the kernel forbids samples, the profile says why and contains
+//! only CPU times; samples that were lost or dropped are counted.
 
 #![forbid(unsafe_code)]
 

@@ -6,8 +6,8 @@
 use brunt_result::profile::CpuPart;
 use brunt_result::profile::CpuPart::{Checksums, Copying, Network, Other, Scsi, Storage, Waiting};
 
-/// Beginnings of names. Beginnings of `Other` end the search at the entry of an interrupt, so that its time doesn't
-/// count for the function that it interrupted.
+/// Beginnings of function names, with the part that each belongs to. Entries of `Other` end the search at the entry
+/// of an interrupt, so that its time doesn't count for the function that it interrupted.
 #[rustfmt::skip]
 const PARTS: &[(&str, CpuPart)] = &[
     ("__arch_copy_", Copying),

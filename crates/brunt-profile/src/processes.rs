@@ -66,7 +66,7 @@ pub struct SampledProcess {
     pub pid: u32,
     /// Its state when it was first sampled; `None` if it had ended by then.
     pub stat: Option<ProcessStat>,
-    /// Where its code is.
+    /// Its executable mappings.
     pub mappings: Vec<Mapping>,
 }
 
@@ -117,7 +117,7 @@ pub struct SampledProcesses {
 }
 
 impl SampledProcesses {
-    /// A new batch of samples begins: ids may have been reused since the last one.
+    /// Begins a new batch of samples, because ids may have been reused since the last one.
     pub fn begin_batch(&mut self) {
         self.checked.clear();
     }

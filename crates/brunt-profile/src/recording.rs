@@ -60,7 +60,7 @@ struct Named {
     /// From the program's name to the innermost function.
     frames: Vec<String>,
     part: CpuPart,
-    /// The innermost function has a name.
+    /// Whether the innermost function has a name.
     has_name: bool,
 }
 
@@ -224,7 +224,7 @@ impl Recording {
     ) -> Named {
         let process = &self.processes[raw.process as usize];
         let (user, system) = split(&raw.frames);
-        // Both are innermost first.
+        // Both lists of frames start with the innermost.
         let of_kernel = |address: &u64| StackFrame::of(kernel.name(*address), "[kernel]");
         let system: Vec<StackFrame> = system.iter().map(of_kernel).collect();
         let mut user_frames = Vec::new();
@@ -238,7 +238,8 @@ impl Recording {
                     user_frames.push(StackFrame::of(name, &file_name(&mapping.name)));
                 }
                 None if place == 0 => user_frames.push(StackFrame::of(None, "[memory]")),
-                // Not a return address: code without frame pointers called this.
+                // The address isn't in code, so it isn't a return address: the caller was compiled without frame
+                // pointers.
                 None => break,
             }
         }

@@ -65,7 +65,7 @@ struct FileSymbol {
     size: u64,
     /// Position in its table.
     index: object::SymbolIndex,
-    /// A name in the table for dynamic linking.
+    /// Whether it is a name in the table for dynamic linking.
     is_dynamic: bool,
 }
 

@@ -44,7 +44,7 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// No readings yet.
+    /// Starts without readings.
     pub fn new() -> CpuTimes {
         let begin = ProcessStat::of_thread();
         CpuTimes {

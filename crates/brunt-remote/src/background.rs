@@ -128,7 +128,7 @@ impl Work {
             match message {
                 Some(message) if is_due && !self.ends.load(Ordering::Acquire) => {
                     (self.tell)(&format!(
-                        "{message}; parts are kept here until it responds, then moved"
+                        "{message}; parts are kept here until the store responds, then moved"
                     ));
                     reported = Some(Instant::now());
                 }

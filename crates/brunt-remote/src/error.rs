@@ -19,7 +19,7 @@ pub enum RemoteError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// This build lacks the feature for object stores.
+    /// This build lacks support for object stores.
     #[error(
         "{address}: this build of brunt does not support object stores; build it with: cargo \
          install --locked --path crates/brunt --features s3"

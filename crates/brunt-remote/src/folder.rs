@@ -22,7 +22,7 @@ pub const MARK_NAME: &str = "_brunt-lake.json";
 pub(crate) const MARK_BYTES_MAX: usize = 4096;
 /// Suffix of parts; a part that is still being written has a different one.
 const PART_SUFFIX: &str = ".parquet";
-/// Locked while parts are moved or written. The folder itself isn't locked, because readers of tables do that.
+/// Locked while parts are moved or written. The folder itself isn't locked, because readers of tables lock it.
 const LOCK_NAME: &str = ".moves";
 /// Locked while a lake is copied: one copy at a time.
 const PUSH_LOCK_NAME: &str = ".pushes";
@@ -282,7 +282,7 @@ pub struct FolderLock(
 );
 
 impl FolderLock {
-    /// For adding or removing parts: excludes all other processes.
+    /// Takes the lock for adding or removing parts, which excludes all other processes.
     ///
     /// # Errors
     /// The folder is in use, or doesn't exist.
@@ -290,20 +290,20 @@ impl FolderLock {
         FolderLock::take(folder, FileLock::try_exclusive)
     }
 
-    /// For working alongside other holders of a shared lock while no parts are moved, as a capture without moves or a
-    /// compaction does.
+    /// Takes the lock for working alongside other holders of a shared lock while no parts are moved, as a capture
+    /// without moves or a compaction does.
     ///
     /// # Errors
-    /// As [`FolderLock::exclusive`].
+    /// As for [`FolderLock::exclusive`].
     pub fn shared(folder: &Path) -> Result<FolderLock, RemoteError> {
         FolderLock::take(folder, FileLock::try_shared)
     }
 
-    /// For copying the folder's lake, which others may compact in the meantime; held together with
+    /// Takes the lock for copying the folder's lake, which others may compact in the meantime; held together with
     /// [`FolderLock::shared`].
     ///
     /// # Errors
-    /// As [`FolderLock::exclusive`].
+    /// As for [`FolderLock::exclusive`].
     pub fn pushing(folder: &Path) -> Result<FolderLock, RemoteError> {
         FolderLock::take_named(folder, PUSH_LOCK_NAME, FileLock::try_exclusive)
     }

@@ -345,7 +345,7 @@ impl StoredLake {
         let with_logs = self.tables_with_logs();
         let is_in_log = |table: &str, below: &str| match plan.log_parts.get(table) {
             Some(parts) => parts.contains(below),
-            // The parts that this log names are unknown.
+            // The parts that this table's log names are unknown, so none of the table's parts may be deleted.
             None => with_logs.contains(table),
         };
         let is_first_old = is_old(&path(oldest.version));
@@ -363,7 +363,7 @@ impl StoredLake {
                             .iter()
                             .any(|kept| kept.lacks_part(table, captured, object))
                 }
-                // It may have been sent for a version that is still to come.
+                // The part may have been sent ahead of its version.
                 (None, Some(version)) => version > newest.version || !is_old(object),
                 (None, None) => true,
             }
@@ -384,7 +384,7 @@ fn path(version: u64) -> String {
         .into_owned()
 }
 
-/// Table, series and number of a captured part.
+/// Table, series and number of a captured part, from its path; `None` for other paths.
 pub(crate) fn is_captured(path: &str) -> Option<(&str, (u16, u64))> {
     let (table, name) = path.split_once('/')?;
     if name.contains('/') {

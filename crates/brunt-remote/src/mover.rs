@@ -27,7 +27,7 @@ pub trait PartSource {
     /// # Errors
     /// The file cannot be deleted.
     fn delete(&mut self, part: &LocalPart) -> io::Result<()>;
-    /// The claimed part is finished, whatever the outcome, and must not be returned again.
+    /// Finishes the claimed part, whatever the outcome; it must not be returned again.
     fn done(&mut self, part: &LocalPart);
     /// Parts that are not done.
     fn waiting(&self) -> Waiting;
@@ -70,7 +70,7 @@ pub struct MoveCounts {
 /// How parts are moved.
 #[derive(Clone, Debug)]
 pub struct MoveOptions {
-    /// Copies only; no local files are deleted.
+    /// Whether to copy only, without deleting local files.
     pub keeps_local: bool,
 }
 

@@ -72,7 +72,7 @@ pub enum NextStep {
 /// How a part ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The store has it and has proven so.
+    /// The store has the part and has proven that.
     Settled {
         /// Whether it was sent now rather than found in the store.
         sent: bool,
@@ -164,7 +164,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// A step had no answer at `now`.
+    /// Records that a step had no answer at `now`.
     pub fn on_no_answer(&mut self, now: Nanos) {
         self.wait = (self.wait * 2).clamp(WAIT_MIN, WAIT_MAX);
         self.until = Some(Nanos(now.0.saturating_add(self.wait.as_nanos() as u64)));
@@ -172,7 +172,7 @@ impl Patience {
         self.silent_since.get_or_insert(now);
     }
 
-    /// The store answered.
+    /// Records that the store answered.
     pub fn on_answer(&mut self) {
         (self.until, self.wait, self.silent_since) = (None, Duration::ZERO, None);
     }
@@ -207,7 +207,7 @@ mod tests {
     }
 
     impl World {
-        /// Carries out a step; `heard`: whether its answer arrives.
+        /// Carries out a step; `heard` says whether its answer arrives.
         fn carry_out(&mut self, step: MoveStep, heard: bool) -> StepOutcome {
             let outcome = match step {
                 MoveStep::Look if self.object.is_some() => StepOutcome::Present,
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Runs to the end or for `steps_max` steps; the answers of the steps whose bit in `lost` is set are lost.
+    /// Runs to the end or for `steps_max` steps; the answers to steps whose bit in `lost` is set are lost.
     fn run(world: &mut World, keeps_local: bool, steps_max: usize, lost: u32) -> Option<Ending> {
         let (mut plan, mut patience, mut now) =
             (PartPlan::new(keeps_local), Patience::default(), Nanos(0));

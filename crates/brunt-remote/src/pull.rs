@@ -176,8 +176,8 @@ impl Puller<'_> {
         Ok(())
     }
 
-    /// Whether the store's version continues the folder's, which may be the same. If the folder's version is newer,
-    /// says so.
+    /// Whether the store's version is the folder's or continues it. If the folder's version is newer, a message says
+    /// so.
     fn continues(&self, ours: &Catalog, theirs: &Catalog) -> Result<bool, RemoteError> {
         if ours.version == 0 || theirs.continues(ours) {
             return Ok(true);

@@ -248,8 +248,8 @@ impl S3Store {
     }
 }
 
-/// Converts an error of the library. What it doesn't name is [`Error::Generic`] or a conflict (status 409): no answer,
-/// and answers such as 503, which may be another one later.
+/// Converts an error of the library. Errors that the library doesn't classify are [`Error::Generic`] or, with status
+/// 409, conflicts: no answer was received, or one such as 503 that may differ next time.
 fn of_library(bucket: String, key: String, error: Error) -> RemoteError {
     match error {
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => RemoteError::Denied {

@@ -16,12 +16,12 @@ const PLAIN_BYTES: usize = 256 << 10;
 /// [`CIPHER_BUF_BYTES`].
 const CIPHER_BYTES: usize = 48 << 10;
 const CIPHER_BUF_BYTES: usize = 64 << 10;
-/// Shorter cipher output is queued as a copy rather than in a buffer.
+/// Cipher output up to this size is queued as a copy rather than in a buffer.
 const COPY_BYTES_MAX: usize = 1024;
 /// Zeros to encrypt.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
-/// A connection; see the module.
+/// A plain or encrypted connection; see the module's docs.
 pub(crate) enum Channel {
     /// Unencrypted.
     Plain(Box<Stream>),
@@ -191,7 +191,7 @@ impl Channel {
         }
     }
 
-    /// Bytes queued or being sent; lets a sender that outruns its peer limit itself.
+    /// Number of bytes queued or being sent, by which a sender that outruns its peer can limit itself.
     pub fn queued_bytes(&self) -> usize {
         match self {
             Channel::Plain(stream) => stream.queued_bytes(),
@@ -551,7 +551,7 @@ mod tests {
     fn pair(ring: &Ring, encrypted: bool) -> [Channel; 2] {
         let (left, right) = UnixStream::pair().unwrap();
         let channels = [left, right].map(|socket| {
-            // Smaller than the data to send.
+            // The buffer is smaller than the data to send.
             Channel::new(Stream::new(ring, socket, 16 << 10).unwrap(), None)
         });
         if !encrypted {

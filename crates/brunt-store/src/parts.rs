@@ -1,4 +1,5 @@
-//! Parses the place and options of a URL, for commands that talk to a store directly, without layers and other devices.
+//! Parses the place and options of a URL, for commands that talk to a store directly, without layers or other
+//! devices.
 //!
 //! The rule: options that the store doesn't have are rejected.
 

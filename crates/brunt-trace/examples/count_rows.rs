@@ -1,6 +1,6 @@
-//! How many instructions, and how much time, does reading one row of a trace cost? Reads a file the
-//! given number of times and sums its fields. Two runs with different TIMES under a counting tool
-//! give the slope, without startup and shutdown.
+//! Measures how many instructions and how much time reading one row of a trace takes. Reads a file the given number
+//! of times and sums its fields. Two runs with different TIMES under a counting tool give the slope, without startup
+//! and shutdown.
 //!
 //!     valgrind --tool=callgrind target/release/examples/count_rows FILE FORMAT TIMES
 

@@ -47,14 +47,14 @@ pub(crate) const COMMANDS: Table = Table {
         Column::int("lba", "First logical block.").nullable(),
         Column::int("blocks", "Number of logical blocks.").nullable(),
         Column::int("block_bytes", "Logical block size in bytes.").nullable(),
-        Column::int("extents", "Number of extents of UNMAP.").nullable(),
+        Column::int("extents", "Number of UNMAP extents.").nullable(),
     ],
 };
 
-/// Columns read from UNMAP's extents.
+/// Columns read from the UNMAP extents.
 pub(crate) const EXTENTS: Table = Table {
     name: "scsi_extents",
-    doc: "Extents of UNMAP of a captured trace.",
+    doc: "UNMAP extents in a captured trace.",
     columns: &[
         Column::int("record_id", "Number of the command."),
         Column::int("lba", "First logical block."),
@@ -96,7 +96,7 @@ pub(crate) struct CommandDetails {
     extents_read: u64,
     extents_wanted: u64,
     forced: HashSet<i64>,
-    /// By command id. The effect of an UNMAP or WRITE SAME without an entry is unknown.
+    /// What commands do to extents, by command id. The effect of an UNMAP or WRITE SAME without an entry is unknown.
     extents_of: HashMap<i64, ExtentsOf>,
     /// Limit for each of `forced` and `extents_of`, and the number of entries dropped because of it.
     unmatched_max: usize,
@@ -257,7 +257,7 @@ impl CommandExtent {
         })
     }
 
-    /// Splits it into pieces that fit a request's length.
+    /// Splits the extent into pieces that fit a request's length.
     fn pieces(self) -> impl Iterator<Item = (u64, u32)> {
         (0..self.len_bytes.div_ceil(EXTENT_BYTES_MAX)).map(move |piece| {
             let at = piece * EXTENT_BYTES_MAX;
@@ -370,7 +370,7 @@ pub(crate) fn requests(
             continue;
         };
         if op == TraceOp::Write && extents.iter().all(|extent| extent.len_bytes == 0) {
-            // It extends to the end of the medium, which is unknown, or exceeds 64-bit byte addresses.
+            // The command extends to the end of the medium, which is unknown, or exceeds 64-bit byte addresses.
             each(TableRow::Damaged);
         }
         // One request per extent: an UNMAP may have many.

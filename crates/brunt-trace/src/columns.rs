@@ -175,7 +175,7 @@ impl From<ColumnMap> for String {
     }
 }
 
-/// In the syntax that [`ColumnMap::parse`] reads.
+/// Writes the map in the syntax that [`ColumnMap::parse`] reads.
 impl fmt::Display for ColumnMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "obj-id-col={}", self.object + 1)?;

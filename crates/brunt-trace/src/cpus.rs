@@ -261,7 +261,7 @@ mod tests {
             (times.as_slice(), damaged.len()),
             (&[1, 2, 3, 4, 9, 10][..], 1)
         );
-        // Longer than a buffer.
+        // More events than fit in a buffer.
         let long = |first: u64| {
             (0..10_000)
                 .map(|index| first + 2 * index)

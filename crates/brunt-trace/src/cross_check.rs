@@ -8,7 +8,8 @@ use std::process::Command;
 use crate::formats::blktrace::encode;
 use crate::{BlockRequest, TraceOp, TraceReader, TraceSink, format_named, writer_named};
 
-/// Runs a program and returns its output; `None` if it is not installed, or a panic if no test may be skipped.
+/// Runs a program and returns its output; `None` if it is not installed. Panics if it is not installed and no test
+/// may be skipped.
 fn run(program: &str, folder: &Path, arguments: &[&str]) -> Option<String> {
     let answer = match Command::new(program)
         .args(arguments)

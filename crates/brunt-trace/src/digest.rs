@@ -46,7 +46,7 @@ impl Default for DigestBuilder {
 impl DigestBuilder {
     /// Adds requests, in their order.
     pub fn add(&mut self, requests: &[BlockRequest]) {
-        // Short runs, so their fields stay in the L1 cache.
+        // Process short runs, so that their fields stay in the L1 cache.
         for run in requests.chunks(512) {
             self.fields.clear();
             self.since.clear();
@@ -78,7 +78,7 @@ impl DigestBuilder {
     }
 }
 
-/// Fixed codes, independent of changes to the type.
+/// The code of an operation in the digest; fixed, so that changes to the type don't affect it.
 fn code(op: TraceOp) -> u32 {
     match op {
         TraceOp::Read => 0,

@@ -42,10 +42,10 @@ pub struct BlockEvent {
 pub struct EventKind {
     pub write: bool,
     pub discard: bool,
-    /// The cache is flushed before this request.
+    /// Whether the cache is flushed before this request.
     pub flush: bool,
     pub fua: bool,
-    /// A driver-specific command that doesn't address blocks.
+    /// Whether it is a driver-specific command that doesn't address blocks.
     pub passthrough: bool,
 }
 
@@ -76,7 +76,8 @@ pub struct EventRequests {
     /// How many requests at the start of `made` were taken, and how many no longer wait.
     taken: usize,
     free: usize,
-    /// The index of the waiting request by device and sector. Seeded, so no crafted file can make sectors collide.
+    /// The index of the waiting request by device and sector. Its hashes are seeded, so no crafted file can make
+    /// sectors collide.
     open: HashMap<(u32, u64), u64, RandomState>,
     counts: EventCounts,
 }
@@ -196,7 +197,7 @@ impl EventRequests {
         }
     }
 
-    /// Open requests are always still in `made`.
+    /// Ends the wait of an open request, which is always still in `made`.
     #[inline(always)]
     fn settle(&mut self, number: u64, answered_ns: Option<u64>) {
         let place = (number - self.first) as usize;

@@ -151,7 +151,7 @@ impl ModelFitter {
         }
         self.kinds[usize::from(write)][usize::from(sequential)] += 1;
         if !write && !sequential && request.len_bytes > 0 {
-            // Only the first blocks of long requests are counted: random reads are short.
+            // Count only the first 1024 blocks of a request, which bounds the work: random reads are short anyway.
             for block in request.offset_bytes / BLOCK_BYTES
                 ..=((end - 1) / BLOCK_BYTES).min(request.offset_bytes / BLOCK_BYTES + 1023)
             {
@@ -540,7 +540,7 @@ mod tests {
         );
     }
 
-    /// The model's run lengths are geometric; runs of equal length are as far from it as theory predicts.
+    /// The model's run lengths are geometric; runs of equal length differ from them as much as theory predicts.
     #[test]
     fn distances_of_run_lengths_are_as_theory_predicts() {
         let distance = |mut next: Box<dyn FnMut() -> u64>| {

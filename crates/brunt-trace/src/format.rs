@@ -18,11 +18,11 @@ pub struct Format {
     pub help: &'static str,
     /// What the format leaves ambiguous and how it is interpreted; empty if nothing is.
     pub note: &'static str,
-    /// Verified against a file from its publisher, not only against published lines.
+    /// Whether the format was verified against a file from its publisher, not only against published lines.
     pub checked: bool,
-    /// Rows don't contain the operation, so [`FormatOptions::op`] is required.
+    /// Whether rows lack the operation, so that [`FormatOptions::op`] is required.
     pub needs_op: bool,
-    /// A generic table, which needs [`FormatOptions::columns`]. It is never auto-detected.
+    /// Whether this is a generic table, which needs [`FormatOptions::columns`] and is never auto-detected.
     pub needs_columns: bool,
     /// Options of [`crate::TraceReading`] that apply to it; others are rejected.
     pub takes: &'static [ReadingKey],
@@ -114,7 +114,7 @@ impl fmt::Display for ReadingKey {
     }
 }
 
-/// A step of a request's way through Linux's block layer.
+/// A step on a request's way through Linux's block layer.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
 )]

@@ -37,7 +37,7 @@ pub struct TraceInfo {
     /// Requests, unreadable rows, times that run backwards.
     #[serde(flatten)]
     pub ledger: RowLedger,
-    /// Requests are in time order instead of file order.
+    /// Whether requests are in time order instead of file order.
     pub sorted: bool,
     /// The digests of the request stream.
     pub digest: StreamDigest,

@@ -17,7 +17,7 @@ use serde::Serialize;
 pub const BLOCKS_MAX: usize = 8192;
 /// The granularity of tracking.
 pub const BLOCK_BYTES: u64 = 4096;
-/// Distances are counted by powers of two of blocks.
+/// Number of classes in which distances are counted: powers of two, in blocks.
 const CLASSES: usize = 52;
 
 /// How blocks are reused.

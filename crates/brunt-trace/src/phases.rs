@@ -104,7 +104,7 @@ pub struct WorkingSet {
     pub from_s: f64,
     /// Length of the interval.
     pub for_s: f64,
-    /// Requests in it.
+    /// Requests in the interval.
     pub requests: u64,
     /// Bytes in distinct 4 KiB blocks.
     pub bytes: u64,

@@ -25,9 +25,9 @@ use crate::tables::{TableSource, table_in};
 pub struct ReadOptions {
     /// Its format; detected if not given.
     pub format: Option<&'static Format>,
-    /// Fail on the first unreadable row.
+    /// Whether to fail on the first unreadable row.
     pub strict: bool,
-    /// Sort requests by time, within a window of [`SORT_WINDOW`] requests.
+    /// Whether to sort requests by time, within a window of [`SORT_WINDOW`] requests.
     pub sorted: bool,
     /// Values that the format doesn't record.
     pub options: FormatOptions,
@@ -354,7 +354,7 @@ mod tests {
         }
     }
 
-    /// Longer than a piece, with a damaged row and a time that runs backwards.
+    /// Reads a file longer than a piece, with a damaged row and a time that runs backwards.
     #[test]
     fn long_files_are_read_in_pieces() {
         let mut text = String::new();

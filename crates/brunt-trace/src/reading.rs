@@ -1,5 +1,5 @@
-//! How users specify the reading of a trace: the options of `brunt trace` and `brunt replay`, and the keys
-//! of `reading` in a workload. Both use the struct defined here, so they have the same names and help.
+//! How users specify how to read a trace: the options of `brunt trace` and `brunt replay`, and the keys of `reading`
+//! in a workload. Both use the struct defined here, so they have the same names and help.
 //!
 //! The rule: an option that the trace's format does not accept is an error; [`TraceReading::open`] checks it.
 

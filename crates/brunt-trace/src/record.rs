@@ -22,7 +22,7 @@ pub struct BlockRequest {
     pub device: u32,
     /// Its operation.
     pub op: TraceOp,
-    /// FUA: the data must be on stable storage before completion.
+    /// Whether the data must be on stable storage before completion (FUA).
     pub fua: bool,
     /// Its offset in bytes.
     pub offset_bytes: u64,

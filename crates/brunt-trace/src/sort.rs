@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 
 use crate::record::BlockRequest;
 
-/// Requests held back: at 64 bytes each, 4 MiB.
+/// Maximum number of requests held back: at 64 bytes each, 4 MiB.
 pub const SORT_WINDOW: usize = 1 << 16;
 
 /// A request that waits for earlier ones, ordered by time, then by position in the file.

@@ -9,7 +9,7 @@ use crate::record::{BlockRequest, TraceOp};
 
 /// Maximum number of intervals; above it, their length doubles.
 const STRETCHES_MAX: usize = 512;
-/// The initial length.
+/// The initial length of an interval.
 const LENGTH_NS: u64 = 1_000_000;
 
 /// The requests in one interval.
@@ -30,7 +30,7 @@ pub struct Stretch {
 /// Reads and writes in one class of sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SizeClass {
-    /// Sizes from this up to less than twice this; 0 is a separate class.
+    /// The smallest size of the class, which includes sizes up to less than twice this; 0 is a separate class.
     pub from_bytes: u64,
     /// Reads.
     pub reads: u64,
@@ -41,7 +41,7 @@ pub struct SizeClass {
 /// Counts requests by time, in any order.
 pub struct Stretches {
     length_ns: u64,
-    /// Requests, bytes read, bytes written.
+    /// Requests, bytes read and bytes written, by interval.
     counts: Vec<[u64; 3]>,
 }
 
@@ -101,7 +101,7 @@ impl Stretches {
 
 /// Counts reads and writes by size.
 pub struct SizeClasses {
-    /// Reads and writes of zero bytes, then by power of two.
+    /// Reads and writes: first those of zero bytes, then by power of two of their size.
     counts: [[u64; 2]; 33],
 }
 

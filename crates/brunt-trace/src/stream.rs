@@ -74,7 +74,7 @@ pub(crate) trait RequestSource: Send {
 /// Whether a file begins like a packet capture: pcap in either byte order, pcapng, or snoop (RFC 1761).
 fn is_packet_capture(head: &[u8]) -> bool {
     let word = |at: usize| head.get(at..at + 4).unwrap_or_default();
-    // Times in micro- or nanoseconds; then version 2.4.
+    // The magic number for times in microseconds or in nanoseconds; version 2.4 follows.
     let big = [[0xa1, 0xb2, 0xc3, 0xd4], [0xa1, 0xb2, 0x3c, 0x4d]];
     let pcap = big.into_iter().any(|magic| {
         let mut little = magic;

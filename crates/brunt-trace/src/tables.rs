@@ -75,7 +75,7 @@ const fn folder(name: &'static str, help: &'static str, note: &'static str) -> F
     }
 }
 
-/// The decoder for folders, which cannot be decoded as files: everything is damaged.
+/// The decoder for folders if they are decoded as files: everything counts as damaged.
 struct NoFile;
 
 impl crate::Decode for NoFile {

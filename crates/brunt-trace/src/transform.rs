@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::locality::mixed;
 use crate::record::{BlockRequest, ContentHash, Devices};
 
-/// Addresses are sampled in extents of this size, so blocks that are reused stay reused.
+/// Addresses are sampled in extents of this size, so either all accesses to a block are kept or none.
 pub const SHARE_BYTES: u64 = 1 << 20;
 /// Alignment of devices when they are merged.
 const MERGED_BYTES: u64 = 1 << 20;
@@ -21,7 +21,7 @@ const MERGED_BYTES: u64 = 1 << 20;
 /// The transformations of a trace.
 #[derive(Clone, Debug)]
 pub struct TransformOptions {
-    /// Leave out requests earlier than this after the first one.
+    /// Leave out requests that come before this time after the first one.
     pub from: Duration,
     /// Length of the time slice that starts at `from`; later requests are left out.
     pub length: Option<Duration>,

@@ -85,7 +85,7 @@ pub fn writer_named(name: &str) -> Option<&'static Writer> {
     WRITERS.iter().find(|writer| writer.name == name)
 }
 
-/// The requests to write, by outcome.
+/// Counts of the requests to write, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WriteLedger {
     /// Number of requests written.

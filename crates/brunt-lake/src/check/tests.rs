@@ -176,7 +176,7 @@ fn every_lost_or_damaged_file_is_named_and_nothing_is_deleted() {
             let before = files(root);
             let is_named = |told: &str| told.contains(name);
             assert!(is_named(&problems(root)), "{name}: {}", problems(root));
-            // Changed bytes in a file of unchanged size are found only when they are read.
+            // Changed bytes in a part of unchanged size are found only when the part is read.
             let is_refused = guard::part_version(path).is_none()
                 || damage.is_none_or(|damage| damage.len() < bytes.len());
             if is_refused {

@@ -28,7 +28,7 @@ pub fn check_log(
 #[derive(Default)]
 pub(super) struct Inspected {
     pub problems: Vec<DeltaError>,
-    /// Whether the log lists the wrong parts, or that can't be determined.
+    /// Whether the log lists the wrong parts, or can't be shown to list the right ones.
     pub is_wrong: bool,
     /// Whether checkpoints exist or existed.
     pub has_checkpoints: bool,

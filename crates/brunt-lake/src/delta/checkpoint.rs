@@ -131,7 +131,7 @@ pub(super) fn write(log: &Log, folder: &Path, now_ms: u64) -> Result<(), DeltaEr
     replace(&folder.join(HINT), hint.as_bytes())
 }
 
-/// The hint for a checkpoint with this many rows and bytes; `parts` is how many of the rows are parts.
+/// The hint for a checkpoint with this many rows and bytes; `parts` is the number of rows that describe parts.
 fn hint(version: u64, rows: usize, bytes: usize, parts: usize) -> String {
     json!({
         "version": version,

@@ -82,7 +82,7 @@ fn versions_follow_the_parts() {
     };
     assert_eq!(version(&parts[..2]), made(0, 2, 0, false));
     assert_eq!(version(&parts[..2]), None);
-    // As many rows are added as removed, so for the log they are the same rows.
+    // As many rows are added as removed, so the log records a rearrangement.
     assert_eq!(version(&parts[1..]), made(1, 1, 1, true));
     assert_eq!(version(&[]), made(2, 0, 2, false));
     let changes = |version| {
@@ -109,7 +109,7 @@ fn versions_follow_the_parts() {
     );
 }
 
-/// Every tenth version gets a checkpoint, and the pointer names the newest one.
+/// Every tenth version gets a checkpoint, and the hint names the newest one.
 #[test]
 fn every_tenth_version_gets_a_checkpoint() {
     let (lake, parts) = Lake::of_parts(2);
@@ -207,7 +207,7 @@ fn no_version_is_replaced() {
     assert!(kept.contains("first"), "{kept}");
 }
 
-/// A log changed by another program and parts without twins are rejected, and nothing is written.
+/// If another program changed the log or a part lacks twins, publishing fails and writes nothing.
 #[test]
 fn foreign_changes_and_parts_without_twins_are_refused() {
     const TIMES: Table = Table {

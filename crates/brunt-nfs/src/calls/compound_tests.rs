@@ -121,7 +121,7 @@ impl Client {
         record(self.sent(index).xid, &[failed])
     }
 
-    /// Receives a record; returns the status of its results if it ends its call.
+    /// Receives a record; if it ends a call, returns the status of that call's results.
     pub(super) fn receive(
         &mut self,
         bytes: &[u8],
@@ -331,7 +331,7 @@ fn calls_are_made_again_after_a_delay() {
         let second = client.sent(0);
         assert_ne!(second.xid, first.xid);
         assert_eq!(second.sequence, first.sequence + 1, "it was executed");
-        // If SEQUENCE itself fails, nothing is executed and the number stays.
+        // If SEQUENCE itself fails, nothing is executed and the slot's sequence number stays the same.
         let reply = client.refusal(0, 10008);
         assert_eq!(client.receive(&reply, resume), Ok(None));
         client.calls.on_time(client.calls.deadline());

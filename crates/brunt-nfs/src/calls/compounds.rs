@@ -28,7 +28,7 @@ const DELAY_PAUSE: Duration = Duration::from_millis(200);
 pub enum NfsLoss {
     /// A call was not answered in time.
     Late(&'static str),
-    /// The server no longer has the session, or its state of the session differs.
+    /// The server no longer has the session, or disagrees with the client about its state.
     Session(Status),
     /// A call was abandoned, and it is unknown whether the server has executed it, so its slot cannot be reused.
     Slot,
@@ -66,7 +66,7 @@ pub(super) struct Compounds {
     renew_every: Duration,
     pub(super) renew_at: Nanos,
     pub(super) next_resume: Nanos,
-    /// The time that the owner passed in last.
+    /// The latest time that the owner passed in.
     pub(super) now: Nanos,
     /// Why the session can no longer be used.
     over: Option<NfsLoss>,
@@ -104,7 +104,7 @@ impl Compounds {
 }
 
 impl NfsCalls {
-    /// The beginning of a call with this credential.
+    /// Begins a call with this credential in `out`.
     pub(super) fn begin_as(
         &self,
         out: &mut Vec<u8>,
@@ -158,8 +158,8 @@ impl NfsCalls {
             .map_or(0, |compounds| compounds.delays)
     }
 
-    /// Looks at a complete reply before its results are read. `true`: the call is not answered yet, or isn't one of
-    /// the owner's calls.
+    /// Looks at a complete reply before its results are read. Returns true if the call is not answered yet or isn't
+    /// one of the owner's.
     ///
     /// # Errors
     /// The reply violates a protocol.
@@ -238,7 +238,7 @@ impl NfsCalls {
         }
     }
 
-    /// Ends the call if it isn't one of the owner's calls but renews the lease or closes a file.
+    /// Whether the call is one that renews the lease or closes a file, not one of the owner's; if so, ends it.
     fn is_own(&mut self, index: u16) -> bool {
         let is_own = u32::from(index) >= self.config.depth;
         if is_own {
@@ -330,8 +330,8 @@ impl NfsCalls {
         compounds.renew_at = now.after(compounds.renew_every);
     }
 
-    /// A call ended without an answer, or was abandoned: the server may or may not have executed it, so the session
-    /// cannot continue.
+    /// Ends the session if the call has a slot: the call ended without an answer or was abandoned, so the server may
+    /// or may not have executed it.
     pub(super) fn abandon_slot(&mut self, index: u16) {
         if self.calls[usize::from(index)].slot.take().is_some() {
             self.compounds().end_session(NfsLoss::Slot);

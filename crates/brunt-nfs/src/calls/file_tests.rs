@@ -50,7 +50,7 @@ fn write(file: &[u8]) -> Args<'_> {
 }
 
 const STATE: Stateid = *b"\0\0\0\x05twelve bytes";
-/// The same stateid with sequence number 0, which means the newest.
+/// `STATE` with sequence number 0, which stands for the newest one.
 const NEWEST: Stateid = *b"\0\0\0\0twelve bytes";
 
 fn putfh() -> OpResult<'static> {

@@ -70,7 +70,7 @@ impl NfsCalls {
         // The stateid follows the operation's number.
         let stateid_at = file.io_at + file.open_len + 4;
         call.head[stateid_at..][..16].copy_from_slice(&stateid.unwrap_or(*CURRENT_STATEID));
-        // SEQUENCE, PUTFH, the operation. The count is before the number of SEQUENCE.
+        // SEQUENCE, PUTFH, possibly OPEN, and the operation itself. Their count precedes the number of SEQUENCE.
         let count = 3 + u32::from(stateid.is_none());
         call.head[call.slot_at - 8..][..4].copy_from_slice(&count.to_be_bytes());
         finish_record(&mut call.head, call.payload.len());
@@ -112,9 +112,9 @@ impl NfsCalls {
         self.waiting.push_front(index as u16);
     }
 
-    /// Records what a reply says about its call's file. `true`: the server rejected the call's stateid, so the call
-    /// has to be repeated. Even the stateid of an OPEN in the same compound is old (NFS4ERR_OLD_STATEID) if another
-    /// call has opened the file in between; the recorded stateid stands for the newest.
+    /// Records what a reply says about its call's file. Returns true if the server rejected the call's stateid, so
+    /// the call has to be repeated. Even the stateid of an OPEN in the same compound is old (NFS4ERR_OLD_STATEID) if
+    /// another call has opened the file in between; the recorded stateid stands for the newest.
     pub(super) fn settle_file(&mut self, index: u16, status: Status, body: &[u8]) -> bool {
         let call = &self.calls[usize::from(index)];
         if let Some(lock) = call.lock {
@@ -136,7 +136,7 @@ impl NfsCalls {
         }
     }
 
-    /// A call has opened its file.
+    /// Records that a call has opened its file.
     pub(super) fn on_opened(&mut self, index: u16, found: NfsOpened) {
         let call = &self.calls[usize::from(index)];
         let file = call.file.expect("the call of a file");
@@ -157,7 +157,7 @@ impl NfsCalls {
         }
     }
 
-    /// The call no longer uses its file.
+    /// Ends the call's use of its file.
     pub(super) fn leave_file(&mut self, index: u16) {
         let call = &mut self.calls[usize::from(index)];
         let used = call.file.as_mut().and_then(|file| file.used.take());
@@ -216,7 +216,7 @@ impl NfsCalls {
 
 /// The handle in the PUTFH that follows SEQUENCE.
 pub(super) fn handle_of(head: &[u8], slot_at: usize) -> &[u8] {
-    // A session of 16 bytes and four words, the number of PUTFH.
+    // After the slot come the 16-byte session id, four words, and the number of PUTFH.
     let mut cur = Cursor::new(&head[slot_at + 32 + 4..]);
     let handle = cur.opaque(u32::MAX, "a handle");
     handle.expect("a call that was encoded here")

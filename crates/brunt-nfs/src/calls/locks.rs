@@ -101,8 +101,8 @@ impl NfsCalls {
         }
     }
 
-    /// Records what a reply says about locks. `true`: the call has only opened its file so far, or the server has
-    /// forgotten the open, so the call has to be repeated.
+    /// Records what a reply says about locks. Returns true if the call has to be repeated, because it has only opened
+    /// its file so far or the server has forgotten the open.
     pub(super) fn settle_lock(
         &mut self,
         index: u16,

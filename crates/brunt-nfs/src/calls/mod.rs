@@ -1,8 +1,8 @@
 //! Many outstanding calls of one connection, without I/O: encodes calls, matches replies by their xid, and resends
 //! unanswered calls on the next connection, with the same xid and the same bytes.
 //!
-//! The owner chooses an index below the depth for each call. It starts calls ([`NfsCalls::start`]), sends the output of
-//! [`NfsCalls::pull`], asks [`NfsCalls::examine`] what has arrived, reads the results of a reply
+//! The owner chooses an index below the depth for each call. The owner starts calls ([`NfsCalls::start`]), sends the
+//! output of [`NfsCalls::pull`], asks [`NfsCalls::examine`] what has arrived, reads the results of a reply
 //! ([`NfsCalls::results`]), and ends the call ([`NfsCalls::end`]).
 //!
 //! A call that times out ends the connection: a server that lost a call on a working connection never answers it
@@ -37,10 +37,10 @@ use crate::record::NfsRecord;
 use crate::rpc::{begin_call, finish_record};
 use crate::v41::{NfsClient, NfsEncoded, NfsFileAccess, NfsGrant, NfsSlot, access_of, encode_call};
 
-/// Maximum calls of one connection: xids carry the index in `INDEX_BITS` bits. The same as a load's maximum queue
-/// depth.
+/// Maximum outstanding calls of one connection: xids carry the index in `INDEX_BITS` bits. Equals the maximum queue
+/// depth of a load.
 pub const DEPTH_MAX: u32 = 4096;
-/// Enough for NFSv4.1, which has twice as many calls plus one.
+/// Enough for NFSv4.1, which uses up to `2 * DEPTH_MAX + 1` indexes.
 const INDEX_BITS: u32 = 14;
 
 /// The configuration of a connection's calls.
@@ -160,7 +160,7 @@ struct Call {
     sequence: u64,
     deadline: Nanos,
     late: bool,
-    /// Until when a server may ask to repeat the call.
+    /// When to stop repeating the call at the server's request.
     patience_end: Nanos,
     /// Its slot, and where that is in `head` (NFSv4.1).
     slot: Option<NfsSlot>,
@@ -179,7 +179,7 @@ impl Call {
     }
 }
 
-/// The calls; see the module.
+/// The calls of one connection; see the module's docs.
 #[derive(Debug)]
 pub struct NfsCalls {
     config: NfsCallsConfig,
@@ -208,7 +208,7 @@ impl NfsCalls {
         let depth = config.depth;
         assert!(
             (1..=DEPTH_MAX).contains(&depth),
-            "a depth of {depth} is not possible"
+            "depth {depth} is not in 1 to {DEPTH_MAX}"
         );
         let call = |index| Call {
             state: CallState::Idle,
@@ -446,11 +446,11 @@ impl NfsCalls {
         }
     }
 
-    /// Continues on a new connection, with NFSv4.1 in this session: unanswered calls are sent again, in the order in
-    /// which they were started.
+    /// Continues on a new connection (with NFSv4.1, in this session): unanswered calls are sent again, in the order
+    /// in which they were started.
     ///
     /// # Panics
-    /// If there is a connection already, or it has no session with NFSv4.1.
+    /// If there is a connection already, or `session` is `None` with NFSv4.1.
     pub fn attach(&mut self, session: Option<&NfsGrant>, now: Nanos) {
         assert!(!self.attached, "calls without a connection get one");
         self.attach_session(session, now);
@@ -467,8 +467,8 @@ impl NfsCalls {
         }
     }
 
-    /// The connection is lost: calls in flight wait for the next one, except those that have used up their attempts.
-    /// The latter have ended, and are returned with the reason.
+    /// Detaches from a lost connection: calls in flight wait for the next one, except those that have used up their
+    /// attempts. The latter have ended, and are returned with the reason.
     pub fn detach(&mut self) -> Vec<(u16, NfsUnanswered)> {
         (self.attached, self.next_check) = (false, Nanos::MAX);
         self.keep_files();

@@ -305,7 +305,7 @@ impl NfsCalls {
     }
 }
 
-/// A record of `len` bytes has results up to `end`.
+/// Checks that a record of `len` bytes ends where its results do, at `end`.
 fn check_end(operation: &'static str, len: usize, end: usize) -> Result<(), NfsViolation> {
     match len.checked_sub(end) {
         Some(0) => Ok(()),

@@ -202,7 +202,7 @@ fn replies_are_matched_by_their_xid() {
     assert!(!xids.contains(&again));
 }
 
-/// What a server sends, and its meaning. All but the first lines end the connection.
+/// What a server sends, and how it is understood. All but the first cases are violations.
 #[test]
 fn hostile_replies_are_violations() {
     let mut calls = calls(4, 2);

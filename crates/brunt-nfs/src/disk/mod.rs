@@ -53,7 +53,7 @@ pub struct NfsDiskConfig {
     pub timeout: Duration,
     /// Maximum attempts per call.
     pub tries: u32,
-    /// Completed writes are stable only after a flush.
+    /// Whether completed writes are stable only after a flush.
     pub write_back: bool,
     /// The body of the AUTH_SYS credential.
     pub credentials: Vec<u8>,
@@ -63,7 +63,7 @@ pub struct NfsDiskConfig {
     pub client: Option<NfsClient>,
 }
 
-/// The session; see the module.
+/// A disk's session, which outlives its connections; see the module's docs.
 #[derive(Debug)]
 pub struct NfsDisk {
     config: NfsDiskConfig,
@@ -74,7 +74,7 @@ pub struct NfsDisk {
     free: Vec<u16>,
     answered: VecDeque<u16>,
     next_resume: Nanos,
-    /// Losses of writes that this session has reported.
+    /// Number of write losses that this session has reported.
     losses_seen: u64,
     waits: u64,
     scratch: NfsScratch,

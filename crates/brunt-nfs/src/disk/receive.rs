@@ -23,7 +23,7 @@ impl NfsDisk {
     /// Handles the reply to a READ whose data is already in place.
     ///
     /// # Errors
-    /// The reply makes no progress.
+    /// The reply moves no data although the file doesn't end there.
     #[inline]
     pub fn on_read(&mut self, read: &NfsReadData, now: Nanos) -> Result<(), NfsViolation> {
         self.calls.end(read.call);
@@ -36,7 +36,7 @@ impl NfsDisk {
     /// The reply violates a protocol.
     #[inline]
     pub fn on_reply(&mut self, call: u16, record: &[u8], now: Nanos) -> Result<(), NfsViolation> {
-        // Taken, because the results borrow from it while this session changes.
+        // Taken out of `self`, because the results borrow from it while `self` changes.
         let mut scratch = std::mem::take(&mut self.scratch);
         let answered = self.answer_reply(call, record, &mut scratch, now);
         self.scratch = scratch;
@@ -158,7 +158,7 @@ impl NfsDisk {
         Ok(())
     }
 
-    /// The server asked to try again later: does so, with a new xid, until the request's time limit.
+    /// Repeats the call with a new xid after the server asked to try again later, until the request's time limit.
     fn wait(&mut self, call: u16, procedure: Procedure, now: Nanos) {
         let until = now.after(JUKEBOX_PAUSE);
         let task = &mut self.tasks[usize::from(call)];

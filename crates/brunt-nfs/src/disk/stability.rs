@@ -1,5 +1,5 @@
-//! Which unstable writes a COMMIT still has to cover, and whether a restart of the server lost any (RFC 1813, 3.3.7 and
-//! 3.3.21). Shared by all connections to a file, since a flush covers the writes of every thread.
+//! Tracks which unstable writes a COMMIT still has to cover, and whether a restart of the server lost any (RFC 1813,
+//! 3.3.7 and 3.3.21). Shared by all connections to a file, since a flush covers the writes of every thread.
 //!
 //! A server's write verifier changes when it may have lost unstable writes. A client that keeps its data would write it
 //! again; a block device doesn't keep it, so it reports the loss: the next flush of each connection fails.
@@ -9,7 +9,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// See the module.
+/// Tracks the unstable writes to a file; see the module's docs.
 #[derive(Debug, Default)]
 pub struct NfsStability {
     state: Mutex<State>,
@@ -21,7 +21,7 @@ struct State {
     verifier: Option<u64>,
     /// Unstable writes acknowledged so far.
     written: u64,
-    /// How many of these are committed.
+    /// Unstable writes committed so far.
     committed: u64,
     /// Number of times that uncommitted writes were lost.
     losses: u64,
@@ -44,7 +44,7 @@ impl NfsStability {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A WRITE was acknowledged with this verifier, `unstable` or on stable storage.
+    /// Records that a WRITE was acknowledged with this verifier, `unstable` or on stable storage.
     #[inline]
     pub fn on_write(&self, verifier: u64, unstable: bool) {
         let mut state = self.lock();
@@ -52,12 +52,12 @@ impl NfsStability {
         state.written += u64::from(unstable);
     }
 
-    /// A COMMIT is about to be sent: pass the returned mark to [`NfsStability::on_commit`].
+    /// Call it before sending a COMMIT, and pass the returned mark to [`NfsStability::on_commit`].
     pub fn before_commit(&self) -> u64 {
         self.lock().written
     }
 
-    /// A COMMIT was acknowledged with this verifier. `mark` was taken before its first attempt.
+    /// Records that a COMMIT was acknowledged with this verifier. `mark` was taken before its first attempt.
     pub fn on_commit(&self, verifier: u64, mark: u64) {
         let mut state = self.lock();
         state.see(verifier);

@@ -13,9 +13,9 @@ use crate::calls::{NfsPayload, write_args};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskState {
     Free,
-    /// Its call is waiting or sent.
+    /// Its call is waiting to be sent, or for its reply.
     Calling,
-    /// The server asked to wait until then.
+    /// The server asked to wait; the call is repeated at this time.
     Pausing(Nanos),
     Answered(Result<(), DeviceError>),
 }
@@ -37,10 +37,10 @@ pub(super) struct NfsTask {
     /// Completed bytes of a read or write.
     pub done_bytes: u64,
     pub committed: bool,
-    /// Taken before its COMMIT was first sent.
+    /// From `NfsStability::before_commit`, called before the COMMIT was first sent.
     pub mark: u64,
     pub buf: Buf,
-    /// When a server that keeps asking to wait counts as unable to serve the request.
+    /// The time after which a server that keeps asking to wait counts as unable to serve the request.
     pub patience_end: Nanos,
 }
 
@@ -83,7 +83,7 @@ impl NfsTask {
     /// The next call; `None` when the request is complete.
     ///
     /// # Errors
-    /// NFSv3 has no operation for it.
+    /// NFSv3 has no operation for the request.
     pub fn plan<'a>(
         &self,
         file: &'a NfsFile,

@@ -1,6 +1,6 @@
 //! The null server's connections: moves bytes between a stream and the service.
 //!
-//! The rule: no protocol rules here.
+//! The rule: this module contains no protocol rules.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;

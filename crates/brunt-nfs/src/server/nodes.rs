@@ -24,7 +24,8 @@ const HANDLE_BYTES: usize = 16;
 /// The first cookie of a directory's entries, after those of `.` and `..`.
 const FIRST_COOKIE: u64 = 3;
 
-/// A node: its place in the table, and how often that place was used. Also its `fileid`.
+/// Identifies a node by its place in the table and the number of times that this place was used. Also the node's
+/// `fileid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeId(pub(super) u64);
 
@@ -183,7 +184,7 @@ impl Nodes {
         names.try_fold(self.root, |dir, name| self.look_up(dir, name))
     }
 
-    /// Counts more memory.
+    /// Counts additional memory as used, unless that would exceed the limit.
     fn charge(&mut self, bytes: usize) -> Result<(), Status> {
         let sum = self.used_bytes + bytes;
         if sum > MEMORY_BYTES_MAX {
@@ -201,7 +202,7 @@ impl Nodes {
         }
     }
 
-    /// A node without a name.
+    /// Adds a node without a name.
     fn add(&mut self, mut body: Body, kind: FileType) -> Result<NodeId, Status> {
         self.charge(Self::body_bytes(&body))?;
         let (index, generation) = match self.free.pop() {
@@ -304,7 +305,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Removes a name, and the node if it was its last one.
+    /// Removes a name, and its node if no other name remains.
     pub(super) fn unlink(&mut self, dir: NodeId, name: &[u8]) {
         let id = self.detach(dir, name);
         let last = match self.node(id).is_directory() {
@@ -362,14 +363,14 @@ impl Nodes {
         }
     }
 
-    /// The contents of a node have changed.
+    /// Records that the contents of a node have changed.
     pub(super) fn changed(&mut self, id: NodeId) {
         self.changed_attributes(id);
         let attributes = &mut self.node_mut(id).attributes;
         attributes.mtime = attributes.ctime;
     }
 
-    /// The attributes of a node have changed.
+    /// Records that the attributes of a node have changed.
     pub(super) fn changed_attributes(&mut self, id: NodeId) {
         let now = self.now;
         let attributes = &mut self.node_mut(id).attributes;

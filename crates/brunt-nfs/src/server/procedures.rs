@@ -35,7 +35,7 @@ pub(super) struct Procedures {
 /// What a READDIR or READDIRPLUS asks for.
 struct Ask {
     cookie: u64,
-    /// Maximum length of names, cookies and ids, and of the results.
+    /// Maximum length of the names, cookies and ids (`dir_bytes_max`) and of the whole results (`bytes_max`).
     dir_bytes_max: u32,
     bytes_max: u32,
     plus: bool,

@@ -95,7 +95,7 @@ pub struct NfsService {
 }
 
 impl NfsService {
-    /// A service whose handles and write verifiers differ from those of services with different numbers.
+    /// Creates a service; its handles and write verifier differ from those of services with another `instance`.
     pub fn new(instance: u64) -> NfsService {
         NfsService {
             procedures: Mutex::new(Procedures::new(instance)),
@@ -134,7 +134,7 @@ impl NfsService {
                 head_len,
                 data_len: len as usize - head_len,
             }),
-            // Only data makes a call long.
+            // Only calls with data are long.
             _ if arrived.len() >= HEAD_BYTES_MAX as usize => Err(long(HEAD_BYTES_MAX)),
             _ => Ok(NfsArrived::More),
         }
@@ -302,7 +302,7 @@ fn is_whole(args: &Args<'_>, len: usize) -> bool {
     }
 }
 
-/// The port mapper: NFS and MOUNT are at the port of the call itself.
+/// Executes a port mapper call: NFS and MOUNT are at the port on which the call arrived.
 fn getport(call: &RpcCall<'_>, mut body: Cursor<'_>, port: u16, reply: &mut Vec<u8>) {
     let status = match call.procedure {
         0 => return begin_reply(reply, call.xid, ReplyStatus::Success),

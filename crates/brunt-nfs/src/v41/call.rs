@@ -20,11 +20,11 @@ const ENTRY: [u8; 4] = bitmap_words(&[20]);
 /// In directory entries with attributes: those of [`FILE`], with rdattr_error and filehandle.
 const ENTRY_PLUS: [u8; 8] =
     bitmap_words(&[1, 4, 8, 11, 19, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53]);
-/// FSSTAT's: files_avail, files_free, files_total, space_avail, space_free, space_total.
+/// For FSSTAT: files_avail, files_free, files_total, space_avail, space_free, space_total.
 const SPACE: [u8; 8] = bitmap_words(&[21, 22, 23, 42, 43, 44]);
-/// FSINFO's: maxfilesize, maxread, maxwrite.
+/// For FSINFO: maxfilesize, maxread, maxwrite.
 const LIMITS: [u8; 4] = bitmap_words(&[27, 30, 31]);
-/// PATHCONF's: case_insensitive, case_preserving, chown_restricted, maxlink, maxname, no_trunc.
+/// For PATHCONF: case_insensitive, case_preserving, chown_restricted, maxlink, maxname, no_trunc.
 const NAMES: [u8; 8] = bitmap_words(&[16, 17, 18, 28, 29, 34]);
 
 /// The owner of files while they are created.
@@ -99,7 +99,7 @@ pub(super) fn begin_compound(count: u32, cache: bool, out: &mut Vec<u8>) -> usiz
         cache,
     };
     sequence.encode(out);
-    // The operation's number, 16 bytes of session, 16 of numbers.
+    // SEQUENCE consists of the operation's number, a 16-byte session id and 16 bytes of numbers.
     out.len() - 36 + 4
 }
 
@@ -219,7 +219,7 @@ pub(crate) fn access_of(procedure: Procedure) -> u32 {
     }
 }
 
-/// A call that only renews the lease, like [`encode_call`].
+/// Appends a call that only renews the lease, like [`encode_call`].
 pub(crate) fn encode_renewal(list: &mut AttributeList, out: &mut Vec<u8>) -> usize {
     encode_call(&v3::Args::Null, NfsFileAccess::Elsewhere, list, out).slot_at
 }
@@ -333,7 +333,7 @@ fn open(name: &[u8], how: CreateHow<'_>, list: &mut AttributeList, out: &mut Vec
             settable(&attributes, list);
             OpenCreate::Guarded(list.as_attributes())
         }
-        // EXCLUSIVE4_1, without attributes as in NFSv3.
+        // EXCLUSIVE4_1 without attributes, as in NFSv3.
         CreateHow::Exclusive(verifier) => {
             OpenCreate::Exclusive(verifier, Some(FileAttributes::default()))
         }

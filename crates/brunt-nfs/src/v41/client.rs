@@ -24,12 +24,12 @@ use crate::rpc::REPLY_HEAD_BYTES_MAX;
 
 /// `EXCHGID4_FLAG_USE_NON_PNFS` (RFC 8881, 18.35.1).
 const USE_NON_PNFS: u32 = 0x0001_0000;
-/// Bytes of a kept reply: replies with data or entries are not kept.
+/// Maximum bytes of a reply that the server keeps: replies with data or entries are not kept.
 const CACHED_BYTES: u32 = REPLY_HEAD_BYTES_MAX + 1024;
 /// Bytes of a call beyond its data: an RPC header with a credential, two handles, two names.
 const CALL_HEAD_BYTES: u32 = 4096;
-/// At the end, a compound can close this many files after SEQUENCE, with two operations each. Calls need fewer
-/// operations, at most 6 (`call::operations`).
+/// When a client ends, one compound closes up to this many files, with two operations each after SEQUENCE. Calls need
+/// fewer operations, at most 6 (`call::operations`).
 const CLOSES: u32 = 31;
 const OPERATIONS: u32 = 1 + 2 * CLOSES;
 /// Callbacks are not received, but servers require a callback program; libnfs and Linux send one too.
@@ -52,7 +52,7 @@ pub struct NfsGrant {
     pub read_bytes_max: u32,
     /// Maximum operations of a compound.
     pub operations: u32,
-    /// After how long without a call the server may forget the client.
+    /// Time without a call after which the server may forget the client.
     pub lease: Duration,
 }
 
@@ -81,7 +81,8 @@ pub struct NfsSeat {
 }
 
 impl NfsSeat {
-    /// A client without a session, which will request this many slots for calls. `random` distinguishes it from others.
+    /// A client without a session, which will request this many slots for calls. `random` distinguishes it from other
+    /// clients.
     pub fn new(slots: u32, random: u64) -> NfsSeat {
         NfsSeat {
             owner: format!("brunt {}-{random:016x}", process::id()).into_bytes(),
@@ -249,7 +250,7 @@ impl NfsSeat {
         put_slot(out, slot_at, &slot);
     }
 
-    /// Handles the results of that call.
+    /// Handles the results of the call that [`NfsSeat::begin`] appends.
     pub(crate) fn on_begin(&mut self, body: &[u8]) -> Result<(), NfsSetupError> {
         let parse = |error| NfsSetupError::Parse(Op::ReclaimComplete, error);
         let reply = CompoundResults::parse(&mut Cursor::new(body)).map_err(parse)?;

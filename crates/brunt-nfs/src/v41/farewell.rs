@@ -85,7 +85,7 @@ impl NfsFarewell {
         }
     }
 
-    /// Adds records to send first, and xids of calls whose answers to wait for.
+    /// Adds records to send first, and the xids of calls whose answers to wait for.
     pub(crate) fn with_calls(self, begun: Vec<Vec<u8>>, awaited: Vec<Xid>) -> NfsFarewell {
         NfsFarewell {
             begun,
@@ -174,7 +174,7 @@ impl NfsFarewell {
                     how.encode(handle, stateid, body);
                 }
             }));
-            // For the next call on this slot.
+            // The next call on this slot gets the next number.
             slot.sequence = slot.sequence.wrapping_add(1);
         }
         self.slots = slots;

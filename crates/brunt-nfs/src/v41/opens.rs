@@ -83,7 +83,7 @@ impl Entry {
     }
 }
 
-/// The table; see the module.
+/// The table of open files; see the module's docs.
 #[derive(Debug)]
 pub(crate) struct NfsOpens {
     limit: usize,

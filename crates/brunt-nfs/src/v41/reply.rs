@@ -139,7 +139,8 @@ fn wrong(what: &'static str) -> ParseError {
     Malformed::new(0, what).into()
 }
 
-/// PUTROOTFH may replace PUTFH, and ILLEGAL any operation (RFC 8881, 15.2).
+/// Whether the result numbered `number` may be that of `op`: PUTROOTFH may replace PUTFH, and ILLEGAL any operation
+/// (RFC 8881, 15.2).
 fn is_result_of(op: Op, number: u32) -> bool {
     number == op as u32
         || number == Op::Illegal as u32

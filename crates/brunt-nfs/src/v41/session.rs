@@ -101,7 +101,7 @@ pub(crate) fn put_slot(head: &mut [u8], at: usize, slot: &NfsSlot) {
     }
 }
 
-/// Statuses of any operation that ask to try again later.
+/// Whether a status of any operation asks to try again later.
 pub(crate) fn asks_to_wait(status: Status) -> bool {
     matches!(status, Status::DELAY | Status::GRACE)
 }
@@ -224,7 +224,7 @@ mod tests {
         );
     }
 
-    /// A sequence number is any 32 bits, and the next one follows.
+    /// Sequence numbers are 32-bit values that wrap around.
     #[test]
     fn sequence_numbers_wrap() {
         let mut slots = NfsSlots::new(SESSION, 1);

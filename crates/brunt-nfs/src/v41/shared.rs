@@ -18,8 +18,8 @@ pub struct NfsClient {
 }
 
 impl NfsClient {
-    /// A client without a session, which will ask for this many slots for calls. `random` distinguishes it from
-    /// others.
+    /// A client without a session, which will ask for this many slots for calls. `random` distinguishes it from other
+    /// clients.
     pub fn new(slots: u32, random: u64) -> NfsClient {
         NfsClient {
             seat: Arc::new(Mutex::new(NfsSeat::new(slots, random))),

@@ -194,7 +194,7 @@ fn locks_exclude_other_owners() {
             (LOCK, 2, 0, DENIED),
             (UNLOCK, 1, 1, 0),
             (LOCK, 4, 0, 0),
-            // This owner has no lock.
+            // An unlock fails for an owner without locks.
             (UNLOCK, 1, 2, 10025),
         ] {
             let found = locker.ask(op, kind, owner);

@@ -40,7 +40,7 @@ impl NfsPlan for Locks {
 }
 
 pub struct Locker {
-    // Dropped before the ring.
+    // Declared before the ring, so that it is dropped first.
     device: Box<dyn Device>,
     ring: Ring,
 }

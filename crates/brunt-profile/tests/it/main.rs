@@ -66,7 +66,7 @@ fn spun() -> (Child, [f64; 2]) {
     (child, usage)
 }
 
-/// Profiles the child as a target; returns its own account of its time as well.
+/// Profiles the child as a target; also returns the CPU time that the child reports.
 fn profiled() -> (RunProfile, [f64; 2]) {
     let pids: Arc<Mutex<Vec<u32>>> = Arc::default();
     let found = Arc::clone(&pids);

@@ -61,7 +61,7 @@ fn source(folder: &Path) -> FolderSource {
     FolderSource::new(folder::parts(folder).unwrap().0)
 }
 
-/// Every part exists here or in the store, and those in the store are complete.
+/// Checks that every part exists here or in the store, and that those in the store are complete.
 fn check_nothing_is_lost(folder: &Path, objects: &Objects, label: &str) {
     for part in PARTS {
         let object = objects.lock().unwrap().get(&address().key(part)).cloned();

@@ -200,7 +200,7 @@ impl GlusterFile {
         Ok(end as u64)
     }
 
-    /// Negative results are errors; errno contains the code.
+    /// Turns a negative result into an error, whose code is in errno.
     fn check(
         &self,
         answer: c_int,

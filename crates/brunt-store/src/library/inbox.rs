@@ -39,7 +39,7 @@ impl Inbox {
         }
     }
 
-    /// Called on the library's threads.
+    /// Adds a completion; called on the library's threads.
     pub fn post(&self, slot: u32, result: i64) {
         let mut mail = self.lock();
         assert!(
@@ -55,7 +55,7 @@ impl Inbox {
         }
     }
 
-    /// Called on the device's thread: appends all completions to `into`.
+    /// Appends all completions to `into`; called on the device's thread.
     pub fn take(&self, into: &mut Vec<Landed>) {
         let mut mail = self.lock();
         into.append(&mut mail.landed);

@@ -330,8 +330,8 @@ impl NbdStatusAsker {
         })
     }
 
-    /// The state of the blocks from `offset` on, as bits of `base:allocation`, and for how many of `len` bytes it
-    /// holds.
+    /// The state of the blocks from `offset` on, as bits of `base:allocation`, and how many of the `len` bytes have
+    /// this state.
     ///
     /// # Errors
     /// The connection broke, the server refused, or its reply was invalid; the asker can no longer be used.

@@ -342,7 +342,7 @@ impl Backend for NbdBackend {
         let len = self.info.size_bytes.checked_sub(offset)?.min(STATUS_BYTES);
         match asker.ask(offset, len as u32) {
             Ok((flags, len)) => {
-                // A hole that isn't known to read as zeros may contain anything.
+                // A hole that isn't known to read as zeros may contain anything, so it counts as mapped.
                 let state = match flags & allocation::HOLE != 0 && flags & allocation::ZERO != 0 {
                     true => Allocation::Deallocated,
                     false => Allocation::Mapped,

@@ -48,7 +48,7 @@ pub enum NbdStep {
     StartTls,
     /// The transmission phase starts.
     Done(Box<NbdExport>),
-    /// Names and descriptions. Send the bytes, which are a goodbye, and close.
+    /// Names and descriptions of the exports. Send the bytes, which say goodbye, and close.
     Listed(Vec<(String, String)>, Vec<u8>),
 }
 
@@ -116,7 +116,7 @@ enum HandshakeState {
     Over,
 }
 
-/// The handshake; see the module.
+/// The client's handshake; see the module's docs.
 #[derive(Debug)]
 pub struct NbdHandshake {
     wishes: NbdHandshakeOptions,
@@ -227,7 +227,7 @@ impl NbdHandshake {
         }
     }
 
-    /// TLS is established; returns what to send next.
+    /// Continues after TLS is established; returns what to send next.
     ///
     /// # Panics
     /// If TLS was not requested.
@@ -419,7 +419,7 @@ impl NbdHandshake {
     }
 }
 
-/// All requested bytes are present, so truncated data is malformed.
+/// Converts a parse error; since all requested bytes are present, truncated data counts as malformed.
 fn malformed(error: ParseError) -> NbdRefusal {
     match error {
         ParseError::Malformed(malformed) => malformed.into(),

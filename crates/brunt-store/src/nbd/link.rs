@@ -1,7 +1,7 @@
 //! Moves bytes between a connection and its session. Driven by the shared link of `brunt-block`.
 //!
-//! The one rule: no protocol rules here. Bytes go from the channel to the session's parser, and from the session's
-//! commands to the channel.
+//! The one rule: this module contains no protocol rules. Bytes go from the channel to the session's parser, and from
+//! the session's commands to the channel.
 
 use std::io;
 

@@ -107,7 +107,7 @@ mod tests {
         check(&[("00000000:2A39", "0A", 5)], &[], [Some(5), Some(5), None]);
         let both = &[("00000000:2A39", "0A", 5), (LOCAL, "0A", 6)];
         check(both, &[(ALL, "0A", 7)], [Some(6), Some(5), Some(7)]);
-        // Shared by two servers; on a different port; a connection.
+        // A listener shared by two servers; a listener on a different port; an established connection.
         check(&[], &[(ALL, "0A", 7), (ALL, "0A", 8)], [None; 3]);
         check(&[("0100007F:2A38", "0A", 5)], &[], [None; 3]);
         check(&[(LOCAL, "01", 5)], &[], [None; 3]);

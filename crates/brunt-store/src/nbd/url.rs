@@ -55,8 +55,7 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ),
     (
         "headers",
-        "headers to request, at most: simple, structured or extended; default: simple for data, \
-         extended for block status",
+        "best headers to request: simple, structured or extended; default: simple for data, extended for block status",
     ),
     (
         "read_only",

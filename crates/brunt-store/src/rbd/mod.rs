@@ -6,8 +6,8 @@
 //! All threads share one image and one connection to the cluster: with the `exclusive-lock` feature, only one client of
 //! an image can write at a time, and threads acting as separate clients would take the lock from each other.
 //!
-//! The one rule: librbd's cache is off unless the URL enables it, and overriding settings of an image or pool are
-//! detected.
+//! The one rule: librbd's cache is off unless the URL enables it, and settings of an image or pool that override this
+//! are detected.
 
 #[allow(unsafe_code, reason = "calls of librados and librbd")]
 mod bindings;

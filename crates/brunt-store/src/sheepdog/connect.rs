@@ -109,7 +109,7 @@ pub fn connect_once(
     let vdi = wire.find(lock)?;
     let read = wire.read_inode(vdi, known);
     if read.is_err() && lock == SheepdogLock::Take {
-        // Otherwise the VDI would stay locked.
+        // Release the lock; otherwise the VDI would stay locked.
         let _ = wire.release(vdi);
     }
     let (inode, map) = read?;

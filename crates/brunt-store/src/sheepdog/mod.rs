@@ -1,4 +1,4 @@
-//! Sheepdog: a virtual disk (VDI) in a cluster of sheep as a device on the ring, using the protocol for clients.
+//! Sheepdog: a virtual disk (VDI) in a cluster of sheep as a device on the ring, using the cluster's client protocol.
 //!
 //! - [`url`]: URLs and their options;
 //! - [`connect`]: connects, locks the VDI, reads its inode; blocking, with a deadline;

@@ -5,7 +5,7 @@
 //! from a snapshot need a claim ([`SheepdogObjects::writer`]): one task creates the object and records it in the inode.
 //! All others wait until the claim is released, so that no task writes to an object that another has yet to create.
 //!
-//! The one rule: an entry changes only after the inode object has it ([`SheepdogObjects::settle`]).
+//! The one rule: an entry here changes only after the inode object has the new entry ([`SheepdogObjects::settle`]).
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use brunt_block::Waker;
 use brunt_block::device::Allocation;
 use brunt_wire::sheepdog::SheepdogInode;
 
-/// The objects of one disk; see the module.
+/// Tracks the objects of one disk; see the module's docs.
 #[derive(Debug)]
 pub struct SheepdogObjects {
     state: Mutex<State>,
@@ -201,7 +201,7 @@ impl SheepdogObjects {
         self.state().map.iter().filter(|entry| **entry != 0).count()
     }
 
-    /// The state of the blocks from `offset` on, and the number of bytes for which it holds.
+    /// The state of the blocks from `offset` on, and the number of bytes that have this state.
     pub fn allocation(&self, offset: u64) -> (Allocation, u64) {
         let state = self.state();
         let object_bytes = state.inode.object_bytes();

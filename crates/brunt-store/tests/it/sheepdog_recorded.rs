@@ -23,7 +23,8 @@ use brunt_wire::sheepdog::header::{HEADER_BYTES, flag};
 use brunt_wire::sheepdog::{SheepdogRequest, SheepdogResponse};
 
 const OBJECT: u64 = 4 << 20;
-/// Two for the disk, and one each for its release, the snapshot and the nonexistent VDI.
+/// Number of recorded connections: two for the disk, and one each for its release, the snapshot and the nonexistent
+/// VDI.
 const CONNECTIONS: usize = 5;
 
 /// Position of the id in requests and responses.

@@ -1,5 +1,5 @@
 //! Alibaba's block traces of 2020 (Li and others, IISWC '20; github.com/alibaba/block-traces):
-//! `device_id,opcode,offset,length,timestamp`. Bytes, microseconds since 1970.
+//! `device_id,opcode,offset,length,timestamp`. Offsets and lengths are in bytes, times in microseconds since 1970.
 
 use super::described::{DescribedRows, Meaning, Separator, TextFormat};
 use crate::format::Format;

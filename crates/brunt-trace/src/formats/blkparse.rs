@@ -39,7 +39,7 @@ struct Blkparse {
 
 struct Lines {
     events: EventRequests,
-    /// The summary has started.
+    /// Whether the summary has started.
     summary: bool,
 }
 

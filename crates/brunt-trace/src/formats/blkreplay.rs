@@ -1,7 +1,7 @@
-//! `.load` files of blkreplay (Thomas Schoebel-Theuer, github.com/schoebel/blkreplay): a plain-text head up
-//! to the line that names the columns, then `start ; sector ; length ; op ; replay_delay ; replay_duration`.
-//! Seconds, sectors of 512 bytes; `op` begins with R or W and may have more flags (`RA` is read-ahead). A
-//! concatenated file may contain further heads, each up to the next line that names the columns.
+//! `.load` files of blkreplay (Thomas Schoebel-Theuer, github.com/schoebel/blkreplay): a plain-text head up to the
+//! line that names the columns, then `start ; sector ; length ; op ; replay_delay ; replay_duration`. Times are in
+//! seconds, addresses and lengths in sectors of 512 bytes; `op` begins with R or W and may have more flags (`RA` is
+//! read-ahead). A concatenated file may contain further heads, each up to the next line that names the columns.
 
 use super::{RowOutcome, TextRow, TextRows};
 use crate::field::{DelimitedFields, number, seconds};
@@ -24,7 +24,7 @@ pub const FORMAT: Format = Format {
 };
 
 struct Load {
-    /// The line that names the columns, or a row, was seen.
+    /// Whether the line that names the columns, or a row, has been seen.
     in_rows: bool,
 }
 

@@ -193,7 +193,7 @@ impl EventHead {
 struct Blktrace {
     events: EventRequests,
     number: u64,
-    /// Skipping bytes that aren't an event and were already counted.
+    /// Whether the decoder is skipping bytes that aren't an event and were already counted.
     skipping: bool,
     numbered: NumberedDevices,
 }

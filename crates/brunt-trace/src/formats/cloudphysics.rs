@@ -1,5 +1,6 @@
-//! The CSV form of CloudPhysics' vscsi traces, as in libCacheSim: `version,time,op,size,lbn` under a header with these
-//! names. Whole seconds, `op` a SCSI operation code in hexadecimal, bytes, blocks of 512 bytes.
+//! The CSV form of CloudPhysics' vscsi traces, as in libCacheSim: `version,time,op,size,lbn` under a header with
+//! these names. Times are whole seconds, `op` is a SCSI operation code in hexadecimal, sizes are in bytes, addresses
+//! in blocks of 512 bytes.
 
 use super::{RowOutcome, TextRow, TextRows};
 use crate::field::{DelimitedFields, hex_byte, number};

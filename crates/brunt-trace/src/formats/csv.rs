@@ -1,5 +1,5 @@
-//! Any text table, with columns mapped by the user as for libCacheSim's `csv` reader
-//! (`generalReader/csv.c`): seconds, block number, bytes, operation. [`crate::columns`] defines the syntax.
+//! Any text table, with columns mapped by the user as for libCacheSim's `csv` reader (`generalReader/csv.c`): time in
+//! seconds, block number, size in bytes, operation. [`crate::columns`] defines the syntax.
 
 use super::described::in_unit;
 use super::{RowOutcome, TextRow, TextRows, word};
@@ -11,7 +11,7 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 /// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "csv",
-    help: "csv of libCacheSim: any table of text with the columns given by --columns",
+    help: "libCacheSim's csv: any text table with the columns given by --columns",
     note: "columns are given by --columns; object ids are numbers of 512-byte blocks unless \
         --block says otherwise, and without a size column requests have the size of a block; \
         times are in seconds unless time-unit says otherwise",
@@ -29,7 +29,7 @@ struct Csv {
     block_bytes: u32,
     /// The meaning of each column: its index in [`CsvFields`] plus one, or 0 if it has none.
     meaning: [u8; COLUMNS_MAX as usize],
-    /// No line has been read yet.
+    /// Whether no line has been read yet.
     first: bool,
 }
 

@@ -14,8 +14,8 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "dtb",
     help: "BYU disk trace buffer 1.1: records of 16 bytes",
-    note: "100 jiffies per second unless --jiffies says otherwise; the count may wrap; all \
-        requests of a jiffy are at its start; the byte order is detected",
+    note: "100 jiffies per second unless --jiffies says otherwise; the count may wrap; all requests \
+     of a jiffy get the time of its start; the byte order is detected",
     checked: false,
     needs_op: false,
     needs_columns: false,
@@ -38,7 +38,7 @@ const RECORDS_LOOKED_AT: usize = 64;
 const SECTORS_MAX: u32 = 1 << 17;
 /// Marks bytes without a meaning; ORing it with any value leaves it unchanged.
 const NO_CODE: u8 = 0xff;
-/// The operation for a record's first byte, and 0 for each valid way to address. These are tables
+/// For each byte: the operation if it is the first of a record; 0 if it is a valid way to address. These are tables
 /// because whether a request reads or writes is unpredictable, so a branch would often be mispredicted.
 const OPS: [u8; 256] = table(&[(b'r', 0), (b'w', 1)]);
 const ADDRESSING: [u8; 256] = table(&[(b'L', 0), (b'C', 0), (b'S', 0)]);
@@ -82,7 +82,7 @@ impl Decode for Dtb {
     }
 }
 
-/// The byte order in which more lengths are plausible.
+/// Whether more lengths are plausible in big-endian than in little-endian byte order.
 fn is_big_endian(bytes: &[u8]) -> bool {
     let (mut little, mut big) = (0, 0);
     for record in bytes.chunks_exact(BYTES).take(RECORDS_LOOKED_AT) {
@@ -173,7 +173,8 @@ impl<const BIG_ENDIAN: bool> Record<BIG_ENDIAN> {
             Some(tick_ns) => ticks.checked_mul(tick_ns.get()),
             None => {
                 let (seconds, more) = (ticks / self.per_s, ticks % self.per_s);
-                // `more` is less than a second's jiffies and fits 32 bits, and so does a second in nanoseconds.
+                // The product can't overflow: `more` is less than a second's jiffies, which fit 32 bits, as do a
+                // second's nanoseconds.
                 seconds
                     .checked_mul(SECOND_NS)?
                     .checked_add(more * SECOND_NS / self.per_s)
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!((requests, damaged.len()), (vec![expected], 0));
     }
 
-    /// Holds even if a jiffy isn't a whole number of nanoseconds.
+    /// Times are exact even if a jiffy isn't a whole number of nanoseconds.
     #[test]
     fn jiffies_are_as_long_as_stated() {
         let time = |jiffies_per_s: u32| {

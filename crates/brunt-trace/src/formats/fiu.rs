@@ -1,6 +1,7 @@
 //! Florida International University's traces of SRCMap and IODedup (Verma and others, FAST '10; Koller and
 //! Rangaswami, FAST '10; SNIA IOTTA 391 and 411): `ts_ns pid process lba size W|R major minor MD5`, separated by
-//! blanks. Nanoseconds; blocks of 512 bytes. The MD5 covers 4096 bytes of the data, or 512 in the home traces.
+//! blanks. Times are in nanoseconds, addresses and sizes in blocks of 512 bytes. The MD5 covers 4096 bytes of the
+//! data, or 512 in the home traces.
 
 use super::{RowOutcome, TextRow, TextRows, word};
 use crate::field::{content_hash, number};

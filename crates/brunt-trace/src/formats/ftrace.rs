@@ -113,7 +113,7 @@ impl Lines {
         let (flags, rest) = word(rest)?;
         let (sector, sectors) = blocks(rest)?;
         let bytes = u32::try_from(sectors.checked_mul(512)?).ok()?;
-        // Neither flushes nor driver commands have blocks; the flags of driver commands contain neither R nor W.
+        // Flushes and driver commands have no blocks; the flags of driver commands contain neither R nor W.
         let kind = blkparse::kind(flags, sectors == 0 && flags.first() == Some(&b'N'));
         let device = devices.index_of(device)?;
         self.events.event(&BlockEvent {

@@ -1,5 +1,6 @@
-//! hfplayer's traces (Haghdoost and others, FAST '17; github.com/umn-cris/hfplayer): CSV under a
-//! header `#NAME.TYPE,…`; columns are found by name. Microseconds, blocks of 512 bytes.
+//! hfplayer's traces (Haghdoost and others, FAST '17; github.com/umn-cris/hfplayer): CSV under a header
+//! `#NAME.TYPE,…`; columns are found by name. Times are in microseconds, addresses and lengths in blocks of 512
+//! bytes.
 
 use super::{RowOutcome, TextRow, TextRows};
 use crate::field::{DelimitedFields, each_field, find, number, trimmed};

@@ -1,5 +1,5 @@
-//! Fujitsu's K5 cloud of 2018 (SNIA IOTTA 26930): `ID,Timestamp,Type,Offset,Length`. Seconds since the first request of
-//! all volumes; bytes.
+//! Fujitsu's K5 cloud of 2018 (SNIA IOTTA 26930): `ID,Timestamp,Type,Offset,Length`. Times are in seconds since the
+//! first request of all volumes, offsets and lengths in bytes.
 
 use super::described::{DescribedRows, Meaning, Separator, TextFormat};
 use crate::format::Format;

@@ -97,7 +97,7 @@ struct Lcs {
     layout: Option<Layout>,
     number: u64,
     numbered: NumberedDevices,
-    /// The head cannot be read, so nothing else can.
+    /// Whether the head could not be read, so that nothing else can be.
     failed: bool,
 }
 

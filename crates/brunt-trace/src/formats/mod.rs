@@ -82,7 +82,7 @@ pub trait TextRow: Send {
 pub struct TextRows<R> {
     row: R,
     number: u64,
-    /// Skipping the rest of a line that was too long.
+    /// Whether the decoder is skipping the rest of a line that was too long.
     skipping: bool,
     /// The most recent unclear lines, at most [`HEAD_LINES_MAX`].
     unclear: VecDeque<DamagedRow>,
@@ -191,7 +191,7 @@ impl OneDevice {
     }
 }
 
-/// Maps a format's numeric devices to indexes, and rarely builds their names.
+/// Maps a format's numeric devices to indexes, building their names only rarely.
 pub struct NumberedDevices {
     /// Recently used numbers and their indexes, by the lowest bits of the number.
     recent: [(u64, u32); NUMBERS_RECENT],

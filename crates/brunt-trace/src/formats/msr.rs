@@ -1,5 +1,6 @@
-//! MSR Cambridge (Narayanan and others, FAST '08; SNIA IOTTA 388): `Timestamp,Hostname,DiskNumber,Type,Offset,Size,
-//! ResponseTime`. Both times in Windows filetime units of 100 ns, counted from 1601; bytes.
+//! MSR Cambridge (Narayanan and others, FAST '08; SNIA IOTTA 388):
+//! `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`. Both times are in Windows filetime units of 100 ns,
+//! counted from 1601; offsets and sizes are in bytes.
 
 use super::{RowOutcome, TextRow, TextRows};
 use crate::field::{DelimitedFields, number};

@@ -1,6 +1,6 @@
-//! libCacheSim's oracleGeneral: little-endian records of 24 bytes: u32 time in seconds, u64 object,
-//! u32 size, i64 next access of the object (a request number, -1 for never). There is no operation.
-//! An object is the block with that number, which is how libCacheSim converted block traces.
+//! libCacheSim's oracleGeneral: little-endian records of 24 bytes: u32 time in seconds, u64 object, u32 size, i64
+//! next access of the object (a request number, -1 for never). There is no operation. An object's id is taken as a
+//! block number, because libCacheSim converted block traces in that way.
 
 use super::{BinaryRow, BinaryRows, OneDevice};
 use crate::format::{Format, ReadingKey};

@@ -1,12 +1,12 @@
 //! Text formats of simulators: DiskSim's ASCII (Bucy and others, CMU-PDL-08-101, 2.3.1), and the format of MQSim
 //! (Tavakkol and others, FAST '18; github.com/CMU-SAFARI/MQSim) and SSDSim, which differs from it only in the unit of
-//! time. Five columns separated by blanks, addresses and lengths in sectors of 512 bytes.
+//! time. Rows have five columns separated by blanks; addresses and lengths are in sectors of 512 bytes.
 
 use super::described::{DescribedRows, Meaning, Separator, TextFormat};
 use crate::format::Format;
 use crate::record::TraceOp;
 
-/// 1 reads (DiskSim's flag B_READ), 0 writes.
+/// 1 for reads (DiskSim's flag B_READ), 0 for writes.
 const OPS: Meaning = Meaning::Op(&[("1", TraceOp::Read), ("0", TraceOp::Write)]);
 
 const DISKSIM_TEXT: TextFormat = TextFormat {

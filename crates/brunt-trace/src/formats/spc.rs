@@ -1,6 +1,6 @@
 //! SPC trace files, revision 1.0.1 (Storage Performance Council; UMass's Financial and WebSearch):
-//! `ASU,LBA,Size,Opcode,Timestamp` and optional fields, which are ignored. Seconds; the size in
-//! bytes; blanks and either case are allowed.
+//! `ASU,LBA,Size,Opcode,Timestamp` and optional fields, which are ignored. Times are in seconds, sizes in bytes;
+//! blanks and either case are allowed.
 
 use super::{RowOutcome, TextRow, TextRows};
 use crate::field::{DelimitedFields, number, seconds};

@@ -1,6 +1,6 @@
 //! Systor '17, enterprise virtual desktops (Lee and others; SNIA IOTTA 4964):
-//! `Timestamp,Response,IOType,LUN,Offset,Size` under a header with these names, one file per hour
-//! and LUN. Unix seconds with a fraction that is accurate to microseconds; bytes. A blank IOType
+//! `Timestamp,Response,IOType,LUN,Offset,Size` under a header with these names, one file per hour and LUN. Times are
+//! Unix seconds with a fraction that is accurate to microseconds; offsets and sizes are in bytes. A blank IOType
 //! means that no response was seen.
 
 use super::described::{DescribedRows, Meaning, Separator, TextFormat};

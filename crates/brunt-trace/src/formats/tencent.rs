@@ -1,5 +1,6 @@
-//! Tencent's cloud block storage of 2018 (Zhang and others, ATC '20; SNIA IOTTA 27917): `Timestamp,Offset,Size,IOType,
-//! VolumeID`. Whole seconds since 1970, sectors of 512 bytes, 0 for reads and 1 for writes.
+//! Tencent's cloud block storage of 2018 (Zhang and others, ATC '20; SNIA IOTTA 27917):
+//! `Timestamp,Offset,Size,IOType,VolumeID`. Times are whole seconds since 1970, offsets and sizes are in sectors of
+//! 512 bytes; IOType is 0 for reads and 1 for writes.
 
 use super::described::{DescribedRows, Meaning, Separator, TextFormat};
 use crate::format::Format;

@@ -1,6 +1,6 @@
-//! VMware's vscsi traces, as CloudPhysics published them and libCacheSim reads them (`vscsi.h`):
-//! little-endian records of 32 bytes (version 1) or 40 (version 2), with the version in the upper
-//! byte of a 16-bit field. Blocks of 512 bytes, microseconds.
+//! VMware's vscsi traces, as CloudPhysics published them and libCacheSim reads them (`vscsi.h`): little-endian
+//! records of 32 bytes (version 1) or 40 (version 2), with the version in the upper byte of a 16-bit field. Addresses
+//! are in blocks of 512 bytes, times in microseconds.
 
 use super::{BinaryRow, BinaryRows, OneDevice};
 use crate::format::Format;
@@ -101,7 +101,7 @@ impl BinaryRow for Version2 {
     }
 }
 
-#[inline(always)] // called for every record; a call would cost a few loads
+#[inline(always)] // runs for every record; as a real call, it would cost a few loads
 fn request(
     command: u16,
     len_bytes: u32,

@@ -24,7 +24,7 @@ use crate::tables::int;
 
 /// Numbers of NFSv3's procedures (RFC 1813).
 mod procedure {
-    /// Stands for lock operations.
+    /// Represents lock operations, which NFSv3 doesn't have.
     pub const NULL: u32 = 0;
     pub const GETATTR: u32 = 1;
     pub const SETATTR: u32 = 2;
@@ -372,7 +372,7 @@ impl CompoundCalls {
 
     /// Adds a call, and returns the number of its record.
     fn call(&mut self, procedure: u32, step: &CompoundStep, file: Option<i64>) -> i64 {
-        // NFSv3 calls have positive numbers.
+        // Negative, because NFSv3 calls have positive numbers.
         let record = -1 - self.calls.len() as i64;
         self.calls.push(NfsTraceCall {
             record,
@@ -435,7 +435,7 @@ impl CompoundCalls {
         }
     }
 
-    /// An operation on the current file alone.
+    /// Adds an operation on the current file alone.
     fn of_a_file(
         &mut self,
         step: &CompoundStep,
@@ -515,7 +515,7 @@ impl CompoundCalls {
         self.names.push((record, name));
     }
 
-    /// A call with a name in the current directory. If it succeeds, the file that the name leads to becomes the
+    /// Adds a call with a name in the current directory. If it succeeds, the file that the name leads to becomes the
     /// current file.
     fn named(&mut self, procedure: u32, step: &CompoundStep, walker: &mut Walker) {
         let directory = walker.current.or(step.file);
@@ -544,7 +544,7 @@ impl CompoundCalls {
         }
     }
 
-    /// GETFH returned the handle of the current file.
+    /// Records the handle of the current file, which GETFH returned.
     fn got_handle(&mut self, file: Option<i64>, walker: &mut Walker) {
         let Some(file) = file else { return };
         if let Some(row) = walker.named.take() {
@@ -581,7 +581,7 @@ impl CompoundCalls {
         }
     }
 
-    /// The attributes that the last call sets.
+    /// Records the attributes that the last call sets.
     fn sets(&mut self, step: &CompoundStep, list: &[&CompoundAttributes]) {
         let set = list.iter().find(|list| list.by_client);
         let mut set = set.map(|list| list.set).unwrap_or_default();

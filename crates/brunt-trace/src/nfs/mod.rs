@@ -140,7 +140,7 @@ pub struct NfsTraceSet {
 /// READDIR or READDIRPLUS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NfsTraceListing {
-    /// Where it begins.
+    /// The cookie at which it begins.
     pub cookie: u64,
     /// READDIRPLUS: maximum bytes of names and cookies.
     pub dir_bytes_max: u32,
@@ -151,11 +151,11 @@ pub struct NfsTraceListing {
 /// An entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NfsTraceEntry {
-    /// Its place in the reply.
+    /// Its position in the reply.
     pub entry: u32,
     /// Its name, an index into [`NfsTrace::texts`].
     pub name: u32,
-    /// Where to continue after it.
+    /// The cookie with which to continue after it.
     pub cookie: u64,
     /// Its handle, for READDIRPLUS.
     pub file: Option<i64>,
@@ -233,7 +233,7 @@ pub struct NfsTrace {
     pub roots: Vec<i64>,
     /// Names in calls.
     pub names: RowsByCall<NfsTraceName>,
-    /// Attributes in replies, if they differ from those before.
+    /// Attributes in replies, if they differ from the file's previous ones.
     pub attributes: RowsByCall<NfsTraceAttributes>,
     /// Lengths before calls, if they differ from what was known.
     pub sizes_before: RowsByCall<NfsTraceSizeBefore>,
@@ -257,7 +257,7 @@ pub struct NfsTrace {
     pub damaged_parts: usize,
 }
 
-/// Texts with their numbers.
+/// Texts and the numbers that stand for them.
 #[derive(Debug, Default)]
 struct Texts {
     numbers: HashMap<Box<[u8]>, u32>,
@@ -622,7 +622,7 @@ fn call(
         procedure,
         status: number(batch, "status", row),
         file: int(batch, "file", row),
-        // Offsets have 64 bits.
+        // Offsets use all 64 bits, so a negative number is a large offset.
         offset_bytes: int(batch, "offset_bytes", row).unwrap_or(0) as u64,
         asked_bytes: number(batch, "asked_bytes", row).unwrap_or(0),
         moved_bytes: count(int(batch, "moved_bytes", row)).unwrap_or(0),

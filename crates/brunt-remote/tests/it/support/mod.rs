@@ -18,9 +18,9 @@ pub type Objects = Arc<std::sync::Mutex<BTreeMap<String, Vec<u8>>>>;
 pub struct Link {
     /// Requests until the link is cut permanently; the last one still arrives, but its answer doesn't.
     pub requests_left: Arc<AtomicU64>,
-    /// Tags aren't MD5 hashes.
+    /// Whether tags are something other than MD5 hashes.
     pub hides_tags: bool,
-    /// The store corrupts the bytes that it receives.
+    /// Whether the store corrupts the bytes that it receives.
     pub garbles: bool,
 }
 

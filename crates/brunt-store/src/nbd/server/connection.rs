@@ -390,7 +390,7 @@ impl ServedConnection<'_, '_> {
         if !unsent && self.data_bytes >= PROVEN_BYTES {
             self.share.prove();
         }
-        // A payload is waited for only while it is being received.
+        // The connection waits for a payload only while there is room for it.
         let missing = self.arriving.is_some() && self.has_room();
         let progress = if unsent { event.sent } else { event.received };
         self.share

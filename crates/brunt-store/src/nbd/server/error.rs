@@ -14,7 +14,7 @@ pub(super) fn number(error: &DeviceError) -> u32 {
         device_errors::number_of(error).filter(|number| errno::name(*number).is_some())
     {
         return match number {
-            // A server behind this one may be shutting down, but this one isn't.
+            // The server behind this one may be shutting down, but this one isn't.
             errno::SHUTDOWN => errno::IO,
             // Errors about flags that our client set, not the remote client (DF, FAST_ZERO).
             errno::OVERFLOW | errno::NOTSUP => errno::INVAL,

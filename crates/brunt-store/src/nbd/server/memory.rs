@@ -23,7 +23,7 @@ use super::NbdMemoryLimits;
 use line::{Line, Waiting};
 use stuck::Holding;
 
-/// The time for a connection that doesn't wait for its client.
+/// `Pulse::since` of a connection that doesn't wait for its client.
 const NEVER: u64 = u64::MAX;
 
 /// The memory of a server's connections.
@@ -58,7 +58,7 @@ struct Member {
 /// The state of a connection's client, read by other connections.
 #[derive(Debug)]
 struct Pulse {
-    /// When the socket last made progress, if the connection waits for its client.
+    /// When the socket last made progress, if the connection waits for its client; otherwise [`NEVER`].
     since: AtomicU64,
     closed: AtomicBool,
 }
@@ -164,8 +164,8 @@ pub(super) struct Share<'a> {
 }
 
 impl Share<'_> {
-    /// Raises the reservation to `total` bytes. If memory is short, the connection waits in line, and its ring is woken
-    /// when it may try again.
+    /// Raises the reservation to `total` bytes. If memory is short, the connection waits in line, and its ring is
+    /// woken when it may try again. Returns whether the memory is reserved.
     pub fn reserve_up_to(&mut self, total: usize) -> bool {
         let bytes = total.saturating_sub(self.own_bytes);
         if bytes == 0 {
@@ -184,7 +184,7 @@ impl Share<'_> {
         self.waits = !(is_next && memory.fits(&state, bytes));
         if !self.waits {
             match is_new && state.line.len() == 1 {
-                // If no connection was waiting, this wasn't a turn of the line.
+                // If no other connection was waiting, this grant doesn't count as a turn of the line.
                 true => state.line.leave(self.id),
                 false => state.line.grant(),
             }

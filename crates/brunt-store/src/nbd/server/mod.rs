@@ -34,7 +34,7 @@ use memory::Memory;
 use tally::Totals;
 use tls::NbdServerTls;
 
-/// Default maximum of concurrent connections.
+/// Default maximum number of concurrent connections.
 pub const CONNECTIONS_MAX: usize = 128;
 
 /// Memory for the data of requests and replies of all connections: their own memory and the memory that they share.

@@ -102,7 +102,7 @@ enum OfferState {
 /// The id of `base:allocation`, the only context.
 pub const ALLOCATION_CONTEXT: u32 = 1;
 
-/// The handshake; see the module.
+/// The server's handshake; see the module's docs.
 #[derive(Debug)]
 pub struct NbdOffer {
     exports: Vec<NbdOffered>,

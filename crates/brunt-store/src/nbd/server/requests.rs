@@ -24,10 +24,10 @@ pub enum NbdVerdict {
     Run {
         /// The operation.
         op: Op,
-        /// Whether it completes only once it is stable.
+        /// Whether the request completes only once its data is stable.
         force_unit_access: bool,
     },
-    /// Nothing to do: advice that isn't needed.
+    /// Nothing to do: the request covers no blocks, or is a hint that the server doesn't use.
     Nothing,
     /// Answer with extents.
     Status,
@@ -242,7 +242,7 @@ impl NbdRequestHandler {
             };
             let is_second = one && extents.len() == 1;
             match extents.last_mut() {
-                // The single requested extent may continue.
+                // Extends the last extent if the state is the same, even if only one extent was requested.
                 Some((before, known)) if *known == flags && *before + len <= most => *before += len,
                 _ if is_second => break,
                 _ => extents.push((len.min(most), flags)),

@@ -52,7 +52,7 @@ impl Tally<'_> {
 
     /// Adds the counts to the sums.
     pub fn add(&mut self) {
-        // Errors and bytes occur only with requests.
+        // Without requests, there are no errors or bytes to add.
         if self.requests == 0 {
             return;
         }

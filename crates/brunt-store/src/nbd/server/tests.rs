@@ -173,8 +173,8 @@ fn slow_clients_are_not_closed_without_need() {
 }
 
 /// Clients that read are served after only a few of those that never read, even though all of the latter asked for
-/// memory first, and whether or not the clients have proven that they read. They don't wait for each stuck client to
-/// get memory and to be closed.
+/// memory first, and whether or not the clients have proven that they read. The clients that read don't wait until
+/// each stuck client has got memory and been closed.
 #[test]
 fn clients_that_read_do_not_wait_for_every_stuck_one() {
     let folder = tempfile::tempdir().unwrap();

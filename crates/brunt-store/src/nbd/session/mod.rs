@@ -91,7 +91,7 @@ pub struct NbdDataRange {
     pub len: usize,
 }
 
-/// The session; see the module.
+/// The session for an export; see the module's docs.
 #[derive(Debug)]
 pub struct NbdSession {
     config: NbdSessionConfig,
@@ -117,7 +117,7 @@ impl NbdSession {
     pub fn new(config: NbdSessionConfig, export: NbdExport) -> NbdSession {
         assert!(
             (1..=DEPTH_MAX).contains(&config.depth),
-            "a depth of {} is not possible",
+            "depth {} is not in 1 to {DEPTH_MAX}",
             config.depth
         );
         let depth = config.depth as u16;
@@ -229,7 +229,7 @@ impl NbdSession {
         self.answered.push_back(index);
     }
 
-    /// A command has succeeded: continues with the request's next one, or ends the request.
+    /// Continues a request after one of its commands succeeded, or ends it.
     fn command_done(&mut self, index: u16, now: Nanos) {
         let task = &mut self.tasks[usize::from(index)];
         match task.piece.command {
@@ -316,7 +316,7 @@ impl RemoteSession for NbdSession {
         Ok(())
     }
 
-    /// A command that was sent cannot be cancelled.
+    /// Cancels a request unless its command was already sent.
     fn cancel(&mut self, tag: u64) {
         let found = self
             .tasks

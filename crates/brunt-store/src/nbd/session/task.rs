@@ -72,7 +72,7 @@ pub(super) struct NbdTask {
     pub coverage: Coverage,
     /// The first error in a reply of several chunks.
     pub error: Option<u32>,
-    /// Number of times that the piece was sent.
+    /// Number of times that the current command was sent.
     pub tries: u32,
     /// Order of submission.
     pub sequence: u64,
@@ -109,7 +109,7 @@ impl NbdTask {
 /// The next command of a request; `None` when it is complete.
 ///
 /// # Errors
-/// The server doesn't support it.
+/// The server doesn't support the request.
 pub(super) fn plan(
     export: &NbdExport,
     block_bytes: u32,
@@ -147,7 +147,7 @@ pub(super) fn plan(
         Op::Unmap if export.has(export_flag::SEND_TRIM) => {
             (NbdCommand::Trim, fua, effect_max, false)
         }
-        // The server may leave holes.
+        // Without NO_HOLE, so the server may leave holes.
         Op::Unmap if zeroes => (NbdCommand::WriteZeroes, fua, effect_max, false),
         Op::Unmap => return Err(DeviceError::Unsupported),
         Op::WriteZeroes if zeroes => (

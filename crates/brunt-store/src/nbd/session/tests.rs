@@ -132,7 +132,7 @@ fn a_read_is_assembled_from_parts_in_any_order() {
     }
 }
 
-/// Every invalid reply is reported, and no data is written elsewhere.
+/// Every invalid reply is reported, and its request waits for a new connection.
 #[test]
 fn every_invalid_reply_is_reported() {
     let data = |offset, len| NbdChunk::Data { offset, len };
@@ -147,7 +147,7 @@ fn every_invalid_reply_is_reported() {
             result = answer(&mut session, *done, &sent[0], *chunk, payload);
         }
         assert_eq!(result, Err(expected));
-        // The driver drops the connection, and the request waits for a new one.
+        // The driver drops the connection; the request is still unanswered.
         session.detach();
         assert!(session.next_answered().is_none() && session.outstanding() == 1);
     };

@@ -103,7 +103,7 @@ pub struct SheepdogDataRange {
     pub len: usize,
 }
 
-/// The session; see the module.
+/// The session for a disk; see the module's docs.
 #[derive(Debug)]
 pub struct SheepdogSession {
     config: SheepdogSessionConfig,
@@ -134,7 +134,7 @@ impl SheepdogSession {
     pub fn new(config: SheepdogSessionConfig, objects: Arc<SheepdogObjects>) -> SheepdogSession {
         assert!(
             (1..=DEPTH_MAX).contains(&config.depth),
-            "a depth of {} is not possible",
+            "depth {} is not in 1 to {DEPTH_MAX}",
             config.depth
         );
         let depth = config.depth as u16;
@@ -265,7 +265,7 @@ impl SheepdogSession {
         self.answered.push_back(index);
     }
 
-    /// Continues on a new connection. The driver has already updated the objects to the current disk.
+    /// Continues on a new connection. The driver must already have updated the objects to the current disk.
     ///
     /// # Panics
     /// If there is a connection already.
@@ -354,7 +354,7 @@ impl RemoteSession for SheepdogSession {
         Ok(())
     }
 
-    /// Neither a message that was sent nor a request that waits for an object to be dropped can be cancelled.
+    /// Cancels a request unless its message was already sent or it waits for an object to be dropped.
     fn cancel(&mut self, tag: u64) {
         let idle = |task: &SheepdogTask| {
             let unsent = matches!(

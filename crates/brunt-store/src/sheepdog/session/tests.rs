@@ -210,7 +210,8 @@ fn claims_are_released_when_a_session_ends() {
     }
 }
 
-/// The session waits for the removal of a dropped object and doesn't write to it before; afterwards it reads as zeros.
+/// The session waits for the removal of a dropped object and doesn't write to it before that; afterwards it reads as
+/// zeros.
 #[test]
 fn a_dropped_object_is_gone_before_it_is_written_again() {
     let objects = disk(vec![7, 5, 0, 7]);

@@ -182,7 +182,7 @@ fn what_is_no_call_is_counted() {
         calls.others,
         others.map(|(why, count)| (why.to_string(), count)).into()
     );
-    // As in traces of older versions.
+    // LOCK has no arguments here, as in traces of older versions.
     let lock = "NFSv4 LOCK: arguments not captured".to_string();
     assert_eq!(calls.without_counterpart, BTreeMap::from([(lock, 1)]));
 }
@@ -354,8 +354,8 @@ fn no_operation_is_lost() {
                 step("GETFH", Some(8), None),
                 step("ACCESS", Some(8), None),
             ];
-            // `failing`: the first operation that fails; after the last one, none does. Without `is_seen`, the
-            // results are missing.
+            // `failing` is the first operation that fails; if it is beyond the last one, none fails. Without
+            // `is_seen`, the results are missing.
             for failing in 0..=steps.len() {
                 for is_seen in [true, false] {
                     let executed = (0..).zip(steps.clone()).map(|(position, step)| {

@@ -1,7 +1,7 @@
 //! The line of connections waiting for memory, without locks, clocks or I/O.
 //!
-//! - Clients that have proven to take and send data go before others; among equals, those that hold none of the shared
-//!   memory go before those that hold some.
+//! - Clients that have shown that they take and send data go before others; among equals, those that hold none of the
+//!   shared memory go before those that hold some.
 //! - Among these equals, the one that has waited longest and the newest one take turns. If only the oldest were served,
 //!   a newcomer would wait for each of a hundred stuck clients to get memory and to be closed.
 //!
@@ -17,20 +17,20 @@ pub(super) struct Waiting {
     pub id: u64,
     /// The bytes that it needs.
     pub bytes: usize,
-    /// Whether its client has proven to take and send data.
+    /// Whether its client has shown that it takes and sends data.
     pub is_proven: bool,
     /// Whether it holds some of the shared memory.
     pub is_holder: bool,
 }
 
 impl Waiting {
-    /// Lower ranks go first.
+    /// The rank of a waiting connection; lower ranks go first.
     fn rank(&self) -> (bool, bool) {
         (!self.is_proven, self.is_holder)
     }
 }
 
-/// The line; see the module.
+/// The line of waiting connections; see the module's docs.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     /// Oldest first.
@@ -60,7 +60,7 @@ impl Line {
 
     /// The connection that gets memory next.
     pub fn next(&self) -> Option<&Waiting> {
-        // This turn would otherwise go to the oldest of equals.
+        // This replaces a turn that would go to the oldest connection of the best rank.
         if self.grants % OLDEST_EVERY == OLDEST_EVERY - 2 {
             return self.all.first();
         }

@@ -15,7 +15,7 @@ const CLOSING_TIME: Duration = Duration::from_secs(1);
 pub(super) struct Holding {
     /// Bytes of shared memory that it holds.
     pub bytes: usize,
-    /// Since when it has been waiting for its client without any progress; `None` if it isn't waiting for it.
+    /// The time since which it has been waiting for its client without any progress; `None` if it isn't waiting.
     pub stuck_since: Option<Nanos>,
     /// When it was closed, if it was.
     pub closed_at: Option<Nanos>,
@@ -56,7 +56,8 @@ mod tests {
 
     const NOW: Nanos = Nanos(100_000_000_000);
 
-    /// Each entry: bytes, milliseconds since it got stuck, milliseconds since it was closed.
+    /// Checks which connection is chosen; each entry has its bytes, milliseconds since it got stuck, and milliseconds
+    /// since it was closed.
     fn check(
         holdings: &[(usize, Option<u64>, Option<u64>)],
         missing_bytes: usize,
@@ -94,7 +95,7 @@ mod tests {
         let closing = |ms| [(10, Some(9000), Some(ms)), (5, Some(9000), None)];
         check(&closing(10), 10, None);
         check(&closing(10), 11, Some(1));
-        // The closing connection has had enough time.
+        // The closing connection has had enough time to free its memory, so another one is closed.
         check(&closing(1000), 10, Some(1));
         check(&[(10, Some(9000), Some(1000))], 10, None);
     }
