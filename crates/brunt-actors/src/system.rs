@@ -100,7 +100,7 @@ impl Builder {
     /// Starts the schedulers' threads.
     ///
     /// # Panics
-    /// If the operating system cannot create another thread.
+    /// Panics if the operating system cannot create another thread.
     pub fn start(self) -> System {
         let inner = self.inner(true);
         let threads = (0..inner.homes.len())
@@ -161,7 +161,7 @@ impl System {
     /// Ends the system.
     ///
     /// # Panics
-    /// If called by an actor, or if a scheduler panicked (a bug in this crate).
+    /// Panics if called by an actor, or if a scheduler panicked (a bug in this crate).
     pub fn shutdown(mut self, how: Shutdown) -> SystemReport {
         let drained = match how {
             Shutdown::Abort => false,

@@ -81,7 +81,7 @@ impl Buf {
     /// Sets the length to `len` bytes; newly exposed bytes contain old data or zeros.
     ///
     /// # Panics
-    /// If `len` exceeds the capacity.
+    /// Panics if `len` exceeds the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(
             len <= self.memory.capacity,
@@ -101,7 +101,7 @@ impl Buf {
     /// Returns the pages behind the buffer to the kernel; its bytes are zeros afterwards. For buffers outside a pool.
     ///
     /// # Panics
-    /// If the buffer is part of a pool, whose memory may be registered.
+    /// Panics if the buffer is part of a pool, whose memory may be registered.
     pub(crate) fn clear_pages(&mut self) {
         assert!(self.pool.is_none(), "pooled memory may be registered");
         return_pages(self.memory);

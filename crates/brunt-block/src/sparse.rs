@@ -114,7 +114,7 @@ impl SparseMemory {
     /// Copies `out.len()` bytes starting at `offset` into `out`.
     ///
     /// # Panics
-    /// If the range is out of bounds: the caller must check it.
+    /// Panics if the range is out of bounds: the caller must check it.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
         let from = self.ptr(offset, out.len() as u64);
         // SAFETY: `ptr` checked the range; `out` is exclusively ours and does not overlap the mapping.
@@ -124,7 +124,7 @@ impl SparseMemory {
     /// Copies `data` to `offset`.
     ///
     /// # Panics
-    /// If the range is out of bounds.
+    /// Panics if the range is out of bounds.
     pub fn write(&self, offset: u64, data: &[u8]) {
         let to = self.ptr(offset, data.len() as u64);
         // SAFETY: `ptr` checked the range; `data` is a Rust slice and therefore not part of the mapping.
@@ -135,7 +135,7 @@ impl SparseMemory {
     /// Writes zeros that count as written data.
     ///
     /// # Panics
-    /// If the range is out of bounds.
+    /// Panics if the range is out of bounds.
     pub fn write_zeroes(&self, offset: u64, len: u64) {
         self.clear(offset, len);
         self.mark(offset, len);
@@ -144,7 +144,7 @@ impl SparseMemory {
     /// Deallocates a range: it reads as zeros and takes no memory. Grains that are only partly inside stay allocated.
     ///
     /// # Panics
-    /// If the range is out of bounds.
+    /// Panics if the range is out of bounds.
     pub fn unmap(&self, offset: u64, len: u64) {
         self.clear(offset, len);
         let first = offset.div_ceil(GRAIN_BYTES);
@@ -210,7 +210,7 @@ impl SparseMemory {
     /// The address at which the kernel may read or write `len` bytes for a socket.
     ///
     /// # Panics
-    /// If the range is out of bounds.
+    /// Panics if the range is out of bounds.
     pub(crate) fn ptr(&self, offset: u64, len: u64) -> *mut u8 {
         assert!(
             // Checked against the room, because the length may shrink while a request is outstanding.

@@ -106,7 +106,7 @@ impl Lab {
     /// connections use the kernel's default.
     ///
     /// # Panics
-    /// If there are already links, or if the congestion control was set before.
+    /// Panics if there are already links, or if the congestion control was set before.
     pub fn use_congestion(&mut self, algorithm: &str) {
         assert!(
             self.links.is_empty(),

@@ -97,7 +97,7 @@ impl Commands {
     /// Gives the workers a command.
     ///
     /// # Panics
-    /// If a rate or depth is zero; callers have ruled that out.
+    /// Panics if a rate or depth is zero; callers have ruled that out.
     pub fn give(&self, command: LoadCommand) {
         match command {
             LoadCommand::Stop => self.stop.store(true, Ordering::Relaxed),

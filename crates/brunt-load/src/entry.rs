@@ -61,7 +61,7 @@ pub trait LoadEntry: std::fmt::Debug + Send + Sync {
 /// Returns an entry's keys as in a file.
 ///
 /// # Panics
-/// If its values cannot be written as TOML; values read from a file always can.
+/// Panics if its values cannot be written as TOML; values read from a file always can.
 pub fn written(entry: &impl Serialize) -> toml::Table {
     toml::Table::try_from(entry).expect("settings that were read can be written")
 }

@@ -140,7 +140,7 @@ impl<P: NfsPlan> NfsOperations<P> {
     /// A session without a connection.
     ///
     /// # Panics
-    /// If the depth is 0 or exceeds [`crate::calls::DEPTH_MAX`].
+    /// Panics if the depth is 0 or exceeds [`crate::calls::DEPTH_MAX`].
     pub fn new(config: NfsOperationsConfig, plan: P) -> NfsOperations<P> {
         let NfsOperationsConfig {
             depth,

@@ -82,7 +82,7 @@ impl NfsRecord {
     /// Takes the complete record, so that the next one can begin.
     ///
     /// # Panics
-    /// If it is not complete.
+    /// Panics if it is not complete.
     pub fn take(&mut self) -> Vec<u8> {
         assert!(self.is_complete(), "only complete records are taken");
         std::mem::take(self).bytes

@@ -70,7 +70,7 @@ impl Channel {
     /// The received bytes are not TLS.
     ///
     /// # Panics
-    /// If the channel is encrypted already.
+    /// Panics if the channel is encrypted already.
     pub fn begin_tls(self, tls: Connection) -> Result<Channel, rustls::Error> {
         let Channel::Plain(stream) = self else {
             panic!("TLS is started once")

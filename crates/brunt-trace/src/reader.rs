@@ -137,7 +137,7 @@ impl TraceReader {
     /// See [`TraceReader::open_with`].
     ///
     /// # Panics
-    /// If `paths` is empty.
+    /// Panics if `paths` is empty.
     pub fn open_all(paths: &[PathBuf], options: &ReadOptions) -> Result<TraceReader, TraceError> {
         if let [path] = paths {
             return TraceReader::open_with(path, options);

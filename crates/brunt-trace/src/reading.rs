@@ -97,7 +97,7 @@ impl TraceReading {
     /// The traces cannot be read, or an option doesn't apply to them.
     ///
     /// # Panics
-    /// If `paths` is empty.
+    /// Panics if `paths` is empty.
     pub fn open(
         &self,
         paths: &[PathBuf],

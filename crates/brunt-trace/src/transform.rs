@@ -126,7 +126,7 @@ impl Transform {
     /// Starts transforming a trace.
     ///
     /// # Panics
-    /// If speed or scale is not above 0.
+    /// Panics if speed or scale is not above 0.
     pub fn new(options: TransformOptions) -> Transform {
         assert!(
             options.speed > 0.0 && options.scale > 0.0,

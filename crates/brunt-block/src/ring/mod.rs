@@ -466,7 +466,7 @@ impl Ring {
     /// A handle for other threads to end this ring's wait.
     ///
     /// # Panics
-    /// If the ring was created with `iopoll`: such a ring cannot be woken.
+    /// Panics if the ring was created with `iopoll`: such a ring cannot be woken.
     pub fn waker(&self) -> Waker {
         let wake = self
             .inner

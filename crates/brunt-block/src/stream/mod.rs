@@ -142,7 +142,7 @@ impl Stream {
     /// Adds bytes that were read from the socket before it was put on the ring.
     ///
     /// # Panics
-    /// If the bytes don't fit after the unconsumed ones, or a receive is outstanding.
+    /// Panics if the bytes don't fit after the unconsumed ones, or a receive is outstanding.
     pub fn preload(&mut self, bytes: &[u8]) {
         assert!(self.receiving.is_none(), "preload precedes the first arm");
         self.rx[self.rx_end..self.rx_end + bytes.len()].copy_from_slice(bytes);
@@ -170,7 +170,7 @@ impl Stream {
     /// Consumes the first `count` bytes.
     ///
     /// # Panics
-    /// If fewer bytes are available.
+    /// Panics if fewer bytes are available.
     #[inline]
     pub fn consume(&mut self, count: usize) {
         assert!(count <= self.rx_end - self.rx_start);
@@ -181,7 +181,7 @@ impl Stream {
     /// arrived (possibly at once), [`Stream::take_placed`] returns the place.
     ///
     /// # Panics
-    /// If another destination is being filled or hasn't been taken yet, or if the bytes don't fit.
+    /// Panics if another destination is being filled or hasn't been taken yet, or if the bytes don't fit.
     pub fn place(&mut self, place: PayloadPlace, offset: u64, len: usize) {
         assert!(
             self.placing.is_none() && self.placed.is_none(),
@@ -373,7 +373,7 @@ impl Stream {
     /// for the kernel, which is quick once the socket is shut down.
     ///
     /// # Panics
-    /// If the kernel still holds buffers after a second.
+    /// Panics if the kernel still holds buffers after a second.
     pub fn abort(&mut self) -> Option<PayloadPlace> {
         let _ = self.socket.shutdown(Shutdown::Both);
         assert!(

@@ -77,7 +77,7 @@ impl Stream {
     /// is set only when all bytes of a call are sent, so smaller calls show the progress of slower peers.
     ///
     /// # Panics
-    /// If the limit is zero.
+    /// Panics if the limit is zero.
     pub fn set_call_bytes_max(&mut self, bytes: usize) {
         assert!(bytes > 0, "calls with nothing to send");
         self.call_bytes_max = bytes;
@@ -102,7 +102,7 @@ impl Stream {
     /// Queues part of a buffer, which returns to its pool once sent.
     ///
     /// # Panics
-    /// If the part exceeds the buffer.
+    /// Panics if the part exceeds the buffer.
     pub fn push_buf(&mut self, buf: Buf, start: usize, len: usize) {
         assert!(start + len <= buf.len());
         self.push(Segment::Buf { buf, start, len }, len);
@@ -116,7 +116,7 @@ impl Stream {
     /// Queues part of a memory medium. Its content is read when it is sent.
     ///
     /// # Panics
-    /// If the part exceeds the medium.
+    /// Panics if the part exceeds the medium.
     pub fn push_memory(&mut self, memory: &Arc<SparseMemory>, offset: u64, len: usize) {
         let _ = memory.ptr(offset, len as u64);
         self.push(
@@ -150,7 +150,7 @@ impl Stream {
     /// The bytes of a lent buffer (for a digest).
     ///
     /// # Panics
-    /// If the buffer was already reclaimed.
+    /// Panics if the buffer was already reclaimed.
     pub fn lent_bytes(&self, lent: Lent) -> &[u8] {
         self.lent[lent.0 as usize]
             .buf
@@ -161,7 +161,7 @@ impl Stream {
     /// Queues part of a lent buffer.
     ///
     /// # Panics
-    /// If the buffer was already reclaimed, or the part exceeds it.
+    /// Panics if the buffer was already reclaimed, or the part exceeds it.
     pub fn push_lent(&mut self, lent: Lent, start: usize, len: usize) {
         assert!(start + len <= self.lent_bytes(lent).len());
         self.lent[lent.0 as usize].pieces += 1;
@@ -171,7 +171,7 @@ impl Stream {
     /// Returns the buffer once no part of it is queued or being sent; `None` until then.
     ///
     /// # Panics
-    /// If the buffer was already reclaimed.
+    /// Panics if the buffer was already reclaimed.
     pub fn reclaim(&mut self, lent: Lent) -> Option<Buf> {
         let slot = &mut self.lent[lent.0 as usize];
         if slot.pieces > 0 {

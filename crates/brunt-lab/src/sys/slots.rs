@@ -254,7 +254,7 @@ pub(crate) const SENT_AT_ONCE_MAX: usize = 64;
 /// in the result mark frames that were refused.
 ///
 /// # Panics
-/// If there are more than [`SENT_AT_ONCE_MAX`].
+/// Panics if there are more than [`SENT_AT_ONCE_MAX`].
 pub(crate) fn write_packets<'a>(socket: RawFd, frames: impl Iterator<Item = &'a [u8]>) -> u64 {
     // A thread's stack has room for these arrays, and unused parts cost nothing.
     let mut parts = [const { MaybeUninit::<[libc::iovec; 2]>::uninit() }; SENT_AT_ONCE_MAX];

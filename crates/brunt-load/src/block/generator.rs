@@ -196,7 +196,7 @@ impl Generator {
     /// Creates the sequence of worker `worker`.
     ///
     /// # Panics
-    /// If the area is too small for the largest block; [`Workload::check_device`] has ruled that out.
+    /// Panics if the area is too small for the largest block; [`Workload::check_device`] has ruled that out.
     pub fn new(workload: &Workload, area: Area, seed: u64, worker: u32) -> Generator {
         let longest = workload.block_bytes_max();
         assert!(

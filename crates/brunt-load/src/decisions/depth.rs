@@ -15,7 +15,7 @@ const ENOUGH: f64 = 0.97;
 /// Chooses the smallest depth among the trials that is good enough.
 ///
 /// # Panics
-/// If there are no trials.
+/// Panics if there are no trials.
 fn choose(trials: Vec<DepthTrial>) -> DepthChoice {
     let best = best(&trials);
     let enough = trials
@@ -46,7 +46,7 @@ fn is_over(trials: &[DepthTrial]) -> bool {
 /// Chooses the greatest depth that stayed within the limit, or the smallest if none did.
 ///
 /// # Panics
-/// If there are no trials.
+/// Panics if there are no trials.
 fn deepest(trials: Vec<DepthTrial>) -> DepthChoice {
     let depths = |kept: bool| {
         trials
@@ -97,7 +97,7 @@ impl RunningDepthSearch {
     /// Starts at `from` and doubles, up to `max`; with a limit (`promised`), bisects once a trial exceeds it.
     ///
     /// # Panics
-    /// If `from` is zero or greater than `max`.
+    /// Panics if `from` is zero or greater than `max`.
     pub fn new(from: u32, max: u32, promised: bool) -> RunningDepthSearch {
         assert!((1..=max).contains(&from), "from {from} to {max}");
         RunningDepthSearch {
@@ -134,7 +134,7 @@ impl RunningDepthSearch {
     /// Reports the result of the trial at [`RunningDepthSearch::next_depth`], and whether it stayed within the limit.
     ///
     /// # Panics
-    /// If the search is over.
+    /// Panics if the search is over.
     pub fn report(&mut self, bytes_per_second: f64, kept: bool) {
         let queue_depth = self.next.take().expect("asked for");
         let kept = self.promised.then_some(kept);
@@ -153,7 +153,7 @@ impl RunningDepthSearch {
     /// Returns the smallest depth that is good enough, or the greatest one within the limit.
     ///
     /// # Panics
-    /// If nothing was tried.
+    /// Panics if nothing was tried.
     pub fn answer(self) -> DepthChoice {
         if self.promised {
             deepest(self.trials)

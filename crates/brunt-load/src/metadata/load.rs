@@ -535,7 +535,7 @@ impl HostedLoad for MetadataLoad {
     }
 
     /// # Panics
-    /// If its values cannot be serialized; values read from a file always can.
+    /// Panics if its values cannot be serialized; values read from a file always can.
     fn for_host(&self, _order: &RunOrder) -> OrderedLoad {
         let here = MetadataSettings {
             hosts: Vec::new(),

@@ -32,7 +32,7 @@ impl TreeShape {
     /// Returns the numbers of the directories that have items.
     ///
     /// # Panics
-    /// If the shape has too many directories.
+    /// Panics if the shape has too many directories.
     pub(super) fn with_items(&self) -> Range<u32> {
         let all = self.directories().expect("the shape was checked");
         let first = match (self.leaf_only, self.depth) {

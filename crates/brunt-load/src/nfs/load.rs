@@ -110,7 +110,7 @@ impl NfsLoad {
     /// Creates the load of a workload of NFS calls.
     ///
     /// # Panics
-    /// If the workload has no NFS calls.
+    /// Panics if the workload has no NFS calls.
     pub fn new(workload: Workload) -> NfsLoad {
         let settings = workload.nfs.clone().expect("a workload of NFS calls");
         NfsLoad {

@@ -89,7 +89,7 @@ impl NfsReplayLoad {
     /// Creates the load of a workload that replays NFS calls.
     ///
     /// # Panics
-    /// If the workload doesn't replay NFS calls.
+    /// Panics if the workload doesn't replay NFS calls.
     pub fn new(workload: Workload) -> NfsReplayLoad {
         let settings = workload.nfs_replay.clone();
         NfsReplayLoad {

@@ -126,7 +126,7 @@ impl Fates {
     /// Returns the planned requests that were not sent.
     ///
     /// # Panics
-    /// If more were sent or counted than were given, which is a bug.
+    /// Panics if more were sent or counted than were given, which is a bug.
     pub(super) fn unsent(&self, planned: u64) -> UnsentRequests {
         let Fates {
             given,

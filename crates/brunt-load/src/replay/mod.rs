@@ -120,7 +120,7 @@ impl ReplayLoad {
     /// named in the settings are replayed.
     ///
     /// # Panics
-    /// If the workload has no trace.
+    /// Panics if the workload has no trace.
     pub fn new(workload: Workload, targets: &[String]) -> ReplayLoad {
         let settings = workload.replay().expect("a workload with a trace");
         let routes = Routes::new(&settings, targets);
@@ -170,7 +170,7 @@ impl ReplayLoad {
     /// The trace can't be read or doesn't fit; the error names the key that has to change.
     ///
     /// # Panics
-    /// If the numbers of parts and of targets differ, which is a bug.
+    /// Panics if the numbers of parts and of targets differ, which is a bug.
     pub fn check_trace(
         &self,
         info: &DeviceInfo,

@@ -84,7 +84,7 @@ impl Turns {
     /// Returns the stream, after all workers have ended.
     ///
     /// # Panics
-    /// If a worker still has its turn, which is a bug.
+    /// Panics if a worker still has its turn, which is a bug.
     pub(super) fn into_stream(self) -> Box<Stream> {
         self.locked()
             .stream

@@ -203,7 +203,7 @@ impl NfsCalls {
     /// Calls without a connection, none of them outstanding.
     ///
     /// # Panics
-    /// If the depth is 0 or exceeds [`DEPTH_MAX`].
+    /// Panics if the depth is 0 or exceeds [`DEPTH_MAX`].
     pub fn new(config: NfsCallsConfig) -> NfsCalls {
         let depth = config.depth;
         assert!(
@@ -258,7 +258,7 @@ impl NfsCalls {
     /// Queues a call. Data of a WRITE is not in `args` but in `payload`.
     ///
     /// # Panics
-    /// If the call with this index is outstanding.
+    /// Panics if the call with this index is outstanding.
     pub fn start(&mut self, index: u16, args: &Args<'_>, payload: NfsPayload, now: Nanos) {
         self.start_as(index, args, payload, None, now);
     }
@@ -266,7 +266,7 @@ impl NfsCalls {
     /// Like [`NfsCalls::start`], with the body of an AUTH_SYS credential that differs from the connection's.
     ///
     /// # Panics
-    /// If the call with this index is outstanding.
+    /// Panics if the call with this index is outstanding.
     pub fn start_as(
         &mut self,
         index: u16,
@@ -450,7 +450,7 @@ impl NfsCalls {
     /// in which they were started.
     ///
     /// # Panics
-    /// If there is a connection already, or `session` is `None` with NFSv4.1.
+    /// Panics if there is a connection already, or `session` is `None` with NFSv4.1.
     pub fn attach(&mut self, session: Option<&NfsGrant>, now: Nanos) {
         assert!(!self.attached, "calls without a connection get one");
         self.attach_session(session, now);

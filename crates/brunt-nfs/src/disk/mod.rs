@@ -86,7 +86,7 @@ impl NfsDisk {
     /// A session for a file, without a connection.
     ///
     /// # Panics
-    /// If the depth is 0 or exceeds [`crate::calls::DEPTH_MAX`], or the server's limits are 0.
+    /// Panics if the depth is 0 or exceeds [`crate::calls::DEPTH_MAX`], or the server's limits are 0.
     pub fn new(config: NfsDiskConfig, file: NfsFile, stability: Arc<NfsStability>) -> NfsDisk {
         assert!(
             file.read_bytes_max > 0 && file.write_bytes_max > 0,

@@ -175,7 +175,7 @@ impl NbdHandshake {
     /// The server refuses an option or violates the protocol.
     ///
     /// # Panics
-    /// If the number of bytes differs or the handshake is over.
+    /// Panics if the number of bytes differs or the handshake is over.
     pub fn on_bytes(&mut self, bytes: &[u8]) -> Result<NbdStep, NbdRefusal> {
         assert_eq!(bytes.len(), self.wants(), "exactly the wanted bytes");
         match self.state {
@@ -230,7 +230,7 @@ impl NbdHandshake {
     /// Continues after TLS is established; returns what to send next.
     ///
     /// # Panics
-    /// If TLS was not requested.
+    /// Panics if TLS was not requested.
     pub fn on_tls(&mut self) -> Vec<u8> {
         assert_eq!(
             self.state,

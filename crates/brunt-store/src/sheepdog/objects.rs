@@ -65,7 +65,7 @@ impl SheepdogObjects {
     /// The objects listed in an inode.
     ///
     /// # Panics
-    /// If the map's length differs from the inode's.
+    /// Panics if the map's length differs from the inode's.
     pub fn new(inode: SheepdogInode, map: Vec<u32>) -> SheepdogObjects {
         assert_eq!(
             map.len(),
@@ -148,7 +148,7 @@ impl SheepdogObjects {
     /// Releases a claim.
     ///
     /// # Panics
-    /// If the object isn't claimed.
+    /// Panics if the object isn't claimed.
     pub fn release(&self, index: u32) {
         assert!(
             self.state().claimed.remove(&index),

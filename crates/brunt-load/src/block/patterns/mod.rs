@@ -132,7 +132,7 @@ impl OffsetSampler {
     /// Prepares `distribution` over `count` positions.
     ///
     /// # Panics
-    /// If `count` is zero. [`crate::Workload::check`] has validated the other parameters.
+    /// Panics if `count` is zero. [`crate::Workload::check`] has validated the other parameters.
     pub fn new(distribution: &OffsetDistribution, count: u64) -> OffsetSampler {
         assert!(count > 0, "a pattern needs at least one position");
         OffsetSampler(Law::new(distribution, count))

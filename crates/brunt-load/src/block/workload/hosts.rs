@@ -54,7 +54,7 @@ impl Workload {
     /// Serializes the workload as text, which the host that runs it parses with its [`crate::LOADS`].
     ///
     /// # Panics
-    /// If its values can't be serialized; values read from a file always can.
+    /// Panics if its values can't be serialized; values read from a file always can.
     pub fn written(&self) -> String {
         toml::to_string(self).expect("a workload can be written as TOML")
     }
@@ -62,7 +62,7 @@ impl Workload {
     /// Serializes the workload as JSON, for plans.
     ///
     /// # Panics
-    /// If its values can't be serialized; values read from a file always can.
+    /// Panics if its values can't be serialized; values read from a file always can.
     pub(crate) fn as_json(&self) -> serde_json::Value {
         serde_json::to_value(self).expect("a workload can be written as JSON")
     }

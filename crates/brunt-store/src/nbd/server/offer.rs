@@ -150,7 +150,7 @@ impl NbdOffer {
     /// The client violates the protocol, or requests something that can't be refused by a reply.
     ///
     /// # Panics
-    /// If the number of bytes differs or the handshake is over.
+    /// Panics if the number of bytes differs or the handshake is over.
     pub fn on_bytes(
         &mut self,
         bytes: &[u8],

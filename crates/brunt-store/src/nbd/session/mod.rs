@@ -113,7 +113,7 @@ impl NbdSession {
     /// A session for an export, without a connection.
     ///
     /// # Panics
-    /// If the depth is 0 or exceeds [`DEPTH_MAX`].
+    /// Panics if the depth is 0 or exceeds [`DEPTH_MAX`].
     pub fn new(config: NbdSessionConfig, export: NbdExport) -> NbdSession {
         assert!(
             (1..=DEPTH_MAX).contains(&config.depth),
@@ -242,7 +242,7 @@ impl NbdSession {
     /// Continues on a new connection.
     ///
     /// # Panics
-    /// If there is a connection already.
+    /// Panics if there is a connection already.
     pub fn attach(&mut self, export: NbdExport, now: Nanos) {
         assert!(!self.attached, "a session without a connection gets one");
         (self.export, self.attached, self.loss) = (export, true, None);

@@ -130,7 +130,7 @@ impl SheepdogSession {
     /// A session for a disk, without a connection.
     ///
     /// # Panics
-    /// If the depth is 0 or exceeds [`DEPTH_MAX`].
+    /// Panics if the depth is 0 or exceeds [`DEPTH_MAX`].
     pub fn new(config: SheepdogSessionConfig, objects: Arc<SheepdogObjects>) -> SheepdogSession {
         assert!(
             (1..=DEPTH_MAX).contains(&config.depth),
@@ -268,7 +268,7 @@ impl SheepdogSession {
     /// Continues on a new connection. The driver must already have updated the objects to the current disk.
     ///
     /// # Panics
-    /// If there is a connection already.
+    /// Panics if there is a connection already.
     pub fn attach(&mut self, now: Nanos) {
         assert!(!self.attached, "a session without a connection gets one");
         (self.attached, self.loss) = (true, None);
