@@ -445,8 +445,8 @@ pub(crate) fn adopt(number: RawFd) -> io::Result<OwnedFd> {
 /// Removes an environment variable.
 ///
 /// # Panics
-/// Panics if other threads might read the environment concurrently: call this only from the first thread, before starting
-/// others.
+/// Panics if other threads might read the environment concurrently: call this only from the first thread, before
+/// starting others.
 pub(crate) fn remove_variable(name: &str) {
     let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     assert!(

@@ -36,7 +36,7 @@ struct Collector<F> {
 
 impl WindowCollector {
     /// Starts a thread that calls `each` with every window that ends; windows are `width` long, but at least
-    /// [`WIDTH_MIN`]. Returns the pipelines' sinks, which continue `analyses`.
+    /// `WIDTH_MIN`. Returns the pipelines' sinks, which continue `analyses`.
     ///
     /// # Errors
     /// A thread can't be started.

@@ -176,8 +176,8 @@ impl Ledger {
     /// Creates a ledger for a part of `len` bytes from `start`, in grains of `grain` bytes.
     ///
     /// # Panics
-    /// Panics if there are more than [`GRAINS_MAX`] grains, or if they are smaller than a header; the worker has ruled that
-    /// out.
+    /// Panics if there are more than [`GRAINS_MAX`] grains, or if they are smaller than a header; the worker has ruled
+    /// that out.
     pub fn new(start: u64, len: u64, grain: u64, run: u64, journal: Option<Journal>) -> Ledger {
         assert!(len / grain <= GRAINS_MAX && grain as usize >= HEADER_BYTES);
         let generations = vec![0; (len / grain) as usize];
