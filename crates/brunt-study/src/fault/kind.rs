@@ -123,7 +123,7 @@ pub trait Kind: Any + Debug + Send + Sync {
     }
 
     /// Reads the files that the fault names; relative paths are resolved in the `folder` of the key. Called before
-    /// [`FaultKind::check`].
+    /// [`Self::check`].
     ///
     /// # Errors
     /// Returns the key, below the fault, whose file cannot be used, and why.
