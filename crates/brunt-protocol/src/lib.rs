@@ -35,7 +35,7 @@ pub const VERSION: u32 = 19;
 /// Maximum size of a frame. An interval with eight kinds of operations and full histograms takes a third of it; longer
 /// data (requests, a trace) is sent in several frames.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Maximum number of requests in a message: about 64 KiB, so that a reply to [`ToHost::Clock`] never waits long
+/// Maximum number of requests in a message: about 64 KiB, so that a reply to [`ToHost::AskClock`] never waits long
 /// behind them.
 pub const REQUESTS_MAX: usize = 1024;
 /// Maximum bytes of a trace in a message, before text encoding.
