@@ -5,7 +5,7 @@
 #
 #   sql-engines.sh --prepare   fetch Sail, Spark and their clients (network; some 600 MB, a minute or two)
 #   sql-engines.sh --ready     exit 0 when prepared
-#   sql-engines.sh             start the servers, run the tests, stop the servers: four to ten minutes on two cores
+#   sql-engines.sh             start the servers, run the tests, stop the servers: several minutes on two cores
 #   sql-engines.sh COMMAND…    the same with another command; BRUNT_SQL_SERVERS has ADDRESS=PYTHON of each server
 #   sql-engines.sh --sail …    any of these with Sail in one process only, without Spark
 #
@@ -94,5 +94,5 @@ if [ $# -gt 0 ]; then
   "$@"
 else
   bash tools/duckdb.sh --prepare
-  cargo test --workspace --test it sql:: -- --nocapture --test-threads 1
+  cargo test --workspace --test it sql:: -- --nocapture --test-threads 3
 fi
