@@ -68,8 +68,8 @@ pub enum HostError {
     FarProgram(String),
     /// This program doesn't run on the remote machine's architecture.
     #[error(
-        "the host is {theirs}, and this program is for {ours}: install brunt there, and give its \
-         path with --far-program"
+        "the host's architecture is {theirs}, but this program was built for {ours}: install a build \
+         for it there, and give its path with --far-program"
     )]
     Machine {
         /// The output of the remote machine's `uname -m`.

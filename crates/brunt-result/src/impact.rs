@@ -169,7 +169,7 @@ impl ClientEvenness {
         self.op.map_or(label.clone(), |op| format!("{label}, {op}"))
     }
 
-    /// The index with its interval, or whatever is known of them.
+    /// The index with its interval, or the reason why either is missing.
     pub fn describe(&self) -> String {
         let Some(found) = self.index else {
             return NoInterval::NoRound.describe().to_string();

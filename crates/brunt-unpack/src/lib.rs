@@ -171,7 +171,7 @@ fn packing(magic: &[u8]) -> io::Result<Option<Unpack>> {
     Ok(Some(unpack))
 }
 
-/// Refuses unsupported formats by name.
+/// Returns an error that names the unsupported format.
 fn unsupported(magic: &[u8]) -> io::Result<()> {
     let packing = match magic {
         [0x02, 0x21, 0x4c, 0x18, ..] => "lz4's legacy format (lz4 -dc)",

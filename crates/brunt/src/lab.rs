@@ -86,7 +86,7 @@ fn on_stage_with(
 ) -> Result<(WatchSockets, Option<ServiceFolder>), Failure> {
     let is_inner = stage::is_inner();
     let outer = (with_services && !is_inner).then(scratch).transpose()?;
-    let gone = |error| Failure::failed(format!("cannot use the folder of services: {error}"));
+    let gone = |error| Failure::failed(format!("cannot use the services folder: {error}"));
     let mut handed = match is_inner {
         true => Vec::new(),
         false => WatchSockets::listen(at)?.into_descriptors(),

@@ -137,7 +137,7 @@ impl Fleet {
     /// [`HostAddress::Guest`] can be reached.
     ///
     /// # Panics
-    /// This was called before.
+    /// Panics if called more than once.
     pub fn services_run(&self, folder: PathBuf) {
         assert!(
             self.reach.services.set(folder).is_ok(),

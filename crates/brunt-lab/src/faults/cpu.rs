@@ -355,7 +355,7 @@ impl Fault for CpuHog {
         }
         let seconds = at.since(since).as_secs_f64();
         let what = format!(
-            "received {:.1}% over {seconds:.2} s; {threads} threads ended",
+            "received {:.1}% of the CPU over {seconds:.2} s; {threads} threads ended",
             taken * 100.0
         );
         // The share was reached at injection but not sustained. A fault shorter than the proof is not judged.

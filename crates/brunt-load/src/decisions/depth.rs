@@ -194,7 +194,7 @@ mod tests {
         check(&[0.0, 0.0, 0.0], false, 1);
     }
 
-    /// A limit that holds up to some depth is narrowed down to that depth, wherever the search starts.
+    /// If a limit holds up to some depth, the search finds that depth, wherever it starts.
     #[test]
     fn the_greatest_depth_that_keeps_a_limit_is_found() {
         let check = |from: u32, holds_to: u32, expected: u32, tried: &[u32]| {

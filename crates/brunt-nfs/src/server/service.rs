@@ -140,8 +140,8 @@ impl NfsService {
         }
     }
 
-    /// Executes the call in a record, whose data may be missing from the end, and writes the reply with its record mark
-    /// to `reply`. `record_len` is the length of the whole record, `port` that of this server.
+    /// Executes the call in a record, whose data may be missing from the end, and writes the reply with its record
+    /// mark to `reply`. `record_len` is the length of the whole record; `port` is this server's port.
     ///
     /// # Errors
     /// The record is not a call.

@@ -96,7 +96,7 @@ fn conditions_are_read() {
     }
 }
 
-/// A gate fails if a figure is shown to be worse by enough, or if nothing can be shown.
+/// A gate fails if a figure is shown to be worse by at least the threshold, or if the evidence is inconclusive.
 #[test]
 fn a_gate_fails_on_a_proven_loss_or_without_evidence() {
     let gate: FailIf = "p99 worse by 10%".parse().unwrap();

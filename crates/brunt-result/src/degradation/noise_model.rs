@@ -80,7 +80,7 @@ pub(super) struct Searched {
 /// Covariance of the errors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Covariance {
-    /// Correlation of the correlated part of the error between neighbouring intervals.
+    /// Autocorrelation, from one interval to the next, of the autocorrelated part of the error.
     pub alike: f64,
     /// Share of the error variance that is independent between intervals.
     pub apart: f64,

@@ -13,7 +13,7 @@ pub const DONE: &[Column] = &[
     Column::int("completed", "Completed requests."),
     Column::int(
         "bytes",
-        "Bytes transferred; in a row of one kind of operation, bytes covered by its requests.",
+        "Bytes transferred; in rows for a single kind of operation, the bytes covered by its requests.",
     ),
     Column::int(
         "late",

@@ -581,8 +581,8 @@ mod tests {
         assert_eq!(set("delay = '5ms'\nloss = 0.01"), "delay 5ms, loss 0.01");
     }
 
-    /// Hosts that cannot be separated and connections that cannot be reset are refused, alone and combined with other
-    /// faults, as far as the file shows it.
+    /// Faults that would separate hosts or reset connections where that is impossible are rejected, alone and
+    /// combined with other faults, if the file alone shows the problem.
     #[test]
     fn hosts_and_connections() {
         // Long because it is one list of cases, best read in one place.

@@ -20,8 +20,8 @@ impl Experiment {
         self.hosts().unwrap_or_default().interfaces()
     }
 
-    /// The time before each run in which no requests are sent, so that these hosts' idle traffic is known; `None`
-    /// without such hosts, or if it is switched off.
+    /// Idle time before each run, in which these hosts' background traffic is measured; `None` if there are no such
+    /// hosts or it is switched off.
     pub fn host_idle_time(&self) -> Option<Duration> {
         if self.counted_interfaces().is_empty() {
             return None;

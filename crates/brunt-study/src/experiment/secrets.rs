@@ -1,5 +1,4 @@
-//! Masks secrets in an experiment file's text before anything shows or stores it, such as results, pages and messages
-//! about mistakes.
+//! Masks secrets in an experiment file's text before it appears in results, pages or error messages.
 //!
 //! The rule: the TOML parser finds strings, and the rules for device URLs find secrets in them. Only a file that
 //! doesn't parse is searched as plain text; more than the secret may then be masked.

@@ -385,7 +385,7 @@ fn of_kinds(point: &PointSummary, kinds: &KindEstimates, columns: Columns<'_>) -
     kinds.over_runs(point).iter().map(of_kind).collect()
 }
 
-/// Half-width of an interval, in percent of its mean.
+/// Half-width of an interval as a percentage of the mean.
 pub(super) fn width(estimate: Option<Estimate>) -> String {
     let share = estimate.and_then(|estimate| estimate.relative_half_width());
     share.map_or("-".into(), |share| format!("{:.0}%", share * 100.0))

@@ -293,7 +293,11 @@ fn messages_about_a_failing_host_give_advice() {
         folder.path().display()
     );
     let here = ssh_to_here(folder.path(), &paths);
-    check(&here, &[], "the host is riscv64, and this program is for");
+    check(
+        &here,
+        &[],
+        "the host's architecture is riscv64, but this program was built for",
+    );
     until("the far folder goes away", || {
         let names = std::fs::read_dir(folder.path())
             .unwrap()
