@@ -32,6 +32,13 @@ struct Mean {
     seconds: f64,
 }
 
+/// Probe and figure of each share of counted events, with the rates of the events that it is about, and of the others.
+const SHARES_OF_COUNTS: [((&str, &str), &str, &str); 1] = [(
+    ("tcp", "retransmitted_share"),
+    "retransmitted_segments_per_s",
+    "sent_segments_per_s",
+)];
+
 impl Means {
     /// Adds the part of a sample after `measured_from`.
     pub fn add(&mut self, sample: &Sample, measured_from: Nanos) {
@@ -66,12 +73,33 @@ impl Means {
             }
             let dot = if key.instance.is_empty() { "" } else { "." };
             let name = format!("{}{dot}{}.{}", key.probe, key.instance, key.metric);
-            hosts
-                .entry(key.host.to_string())
-                .or_default()
-                .insert(name, mean.sum / mean.seconds);
+            hosts.entry(key.host.to_string()).or_default().insert(
+                name,
+                self.share_of_counts(key).unwrap_or(mean.sum / mean.seconds),
+            );
         }
         hosts
+    }
+
+    /// The mean of a share of counted events, from the rates of these: a mean of the samples' shares would give a sample
+    /// with two segments as much weight as one with thousands. `None` for other figures.
+    fn share_of_counts(&self, key: &Key) -> Option<f64> {
+        let (_, part, rest) = SHARES_OF_COUNTS
+            .iter()
+            .find(|(share, ..)| *share == (&*key.probe, &*key.metric))?;
+        let sum = |metric: &'static str| {
+            let metric = metric.into();
+            Some(
+                self.means
+                    .get(&Key {
+                        metric,
+                        ..key.clone()
+                    })?
+                    .sum,
+            )
+        };
+        let (part, rest) = (sum(part)?, sum(rest)?);
+        (part + rest > 0.0).then(|| part / (part + rest))
     }
 
     /// Returns true if there is a total over all instances (as for CPUs), which is enough here.
@@ -149,5 +177,34 @@ mod tests {
         );
         assert!((hosts["a"]["cpu.busy_share"] - 0.3).abs() < 1e-12);
         assert!((hosts["a"]["disk.vdb.reads_per_s"] - 7.0).abs() < 1e-12);
+    }
+
+    /// The share of a run is that of all its segments, however they are spread over samples.
+    #[test]
+    fn shares_of_counts_are_weighted_by_count() {
+        let mut means = Means::default();
+        for (start, sent, again) in [(0, 1.0, 1.0), (1, 979.0, 19.0)] {
+            let value = |metric: &'static str, value| SampleValue {
+                probe: "tcp".into(),
+                instance: "".into(),
+                metric: metric.into(),
+                value,
+            };
+            let values = vec![
+                value("sent_segments_per_s", sent),
+                value("retransmitted_segments_per_s", again),
+                value("retransmitted_share", again / (sent + again)),
+            ];
+            let second = |count: u64| Nanos(count * 1_000_000_000);
+            let sample = Sample {
+                host: "client".into(),
+                start: second(start),
+                end: second(start + 1),
+                values,
+            };
+            means.add(&sample, Nanos(0));
+        }
+        let share = means.by_host()["client"]["tcp.retransmitted_share"];
+        assert!((share - 0.02).abs() < 1e-12, "{share}");
     }
 }

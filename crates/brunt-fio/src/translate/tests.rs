@@ -343,7 +343,11 @@ fn the_error_names_the_right_option_and_reason() {
         "cmdprio_percentage",
         "no I/O priority",
     );
-    check("rw=write\nbuffer_pattern=0", "buffer_pattern", "seeded");
+    check(
+        "rw=write\nbuffer_pattern=0",
+        "buffer_pattern",
+        "from a seed",
+    );
     check(
         "filename=/dev/null",
         "filename",
@@ -360,12 +364,16 @@ fn the_error_names_the_right_option_and_reason() {
     check("filesize=1k-1m", "filesize", "one size");
     check("nrfiles=4", "nrfiles", "one file");
     check("rw=read\nverify=md5", "verify", "brunt verify");
-    check("rw=write\nbuffer_pattern=0x01", "buffer_pattern", "seeded");
+    check(
+        "rw=write\nbuffer_pattern=0x01",
+        "buffer_pattern",
+        "from a seed",
+    );
     check("prio=7", "prio", "ionice");
     check(
         "filename=/dev/sda\\:x:/dev/sdb",
         "filename",
-        "the first one",
+        "only the first is used",
     );
     check("ioengine=mmap", "ioengine", "page faults");
     check("ioengine=cpuio", "ioengine", "burns processor time");

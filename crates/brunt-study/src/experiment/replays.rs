@@ -173,6 +173,6 @@ speed = [1, 2, 4]
             10,
             "the formats are",
         );
-        check("[sweep]", "read = 0.5\n[sweep]", 10, "omit it");
+        check("[sweep]", "read = 0.5\n[sweep]", 10, "omit this key");
     }
 }

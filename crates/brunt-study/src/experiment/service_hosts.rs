@@ -314,6 +314,6 @@ stop = { time = "9s" }
         );
         check("after = [\"near\"]", "after = [\"far\"]", "after =", apart);
         let private = "host = \"a\"\nprivate = [\"/var/lib/x\"]\n";
-        check("host = \"a\"\n", private, "private =", "on another machine");
+        check("host = \"a\"\n", private, "private =", "on a remote host");
     }
 }
