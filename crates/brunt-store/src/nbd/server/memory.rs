@@ -259,10 +259,20 @@ impl Share<'_> {
         let Some(next) = state.line.next() else {
             return;
         };
+        // A connection that is alone in line keeps its memory: no other needs it.
+        let alone = (state.line.len() == 1).then_some(next.id);
         let missing_bytes =
             (state.reserved_bytes + next.bytes).saturating_sub(memory.limits.shared_bytes);
         loop {
-            let holdings = state.members.iter().map(Member::holding);
+            let holdings = state.members.iter().map(|member| {
+                let holding = member.holding();
+                let is_alone = alone == Some(member.id);
+                let stuck_since = holding.stuck_since.filter(|_| !is_alone);
+                Holding {
+                    stuck_since,
+                    ..holding
+                }
+            });
             let found = stuck::to_close(holdings, missing_bytes, memory.limits.stuck_after, now);
             let Some(index) = found else {
                 return;
