@@ -165,7 +165,13 @@ mod tests {
         assert!(is_path_listening(&path));
         let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
         drop(listener);
-        assert!(path.exists() && !is_path_listening(&path));
+        // Processes that other tests start have a copy of the listener until they execute their program.
+        let end = Instant::now() + Duration::from_secs(60);
+        while is_path_listening(&path) {
+            assert!(Instant::now() < end, "it still counts as listening");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(path.exists());
     }
 
     #[test]

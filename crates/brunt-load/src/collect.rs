@@ -504,24 +504,30 @@ mod tests {
     /// A worker reports if it had to wait for its figures to be accepted.
     #[test]
     fn a_worker_reports_waiting_for_the_recorder() {
-        let (messages, inbox) = WorkerSender::<()>::new();
-        let mut post = Post::new(0, &messages);
-        (0..MESSAGES_MAX).for_each(|_| post.requests(&[]));
-        assert_eq!(post.waited, Duration::ZERO);
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                std::thread::sleep(Duration::from_millis(20));
-                inbox.iter().take(MESSAGES_MAX + 1).count()
+        let wait = || {
+            let (messages, inbox) = WorkerSender::<()>::new();
+            let mut post = Post::new(0, &messages);
+            (0..MESSAGES_MAX).for_each(|_| post.requests(&[]));
+            assert_eq!(post.waited, Duration::ZERO);
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(20));
+                    inbox.iter().take(MESSAGES_MAX + 1).count()
+                });
+                post.requests(&[]);
             });
-            post.requests(&[]);
-        });
-        assert!(post.waited > Duration::ZERO);
+            post.waited
+        };
+        // On a busy machine, the recorder may be the first to continue; in that case, try again.
+        let mut waits = (0..100).map(|_| wait());
+        let waited = waits.find(|waited| *waited > Duration::ZERO);
+        let waited = waited.expect("a worker that waits");
         let mut outcome = Outcome {
-            recording_wait: post.waited,
+            recording_wait: waited,
             ..Outcome::interrupted()
         };
         outcome.merge(&outcome.clone());
-        assert_eq!(outcome.recording_wait, post.waited * 2);
+        assert_eq!(outcome.recording_wait, waited * 2);
     }
 
     /// The common time consists of the intervals that all workers measured completely, including final ones that end

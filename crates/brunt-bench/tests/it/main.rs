@@ -1,7 +1,7 @@
 //! Runs the program `brunt-bench` as a user does. The measurements themselves are tested in the `brunt` crate.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -47,12 +47,27 @@ const LONG: &[&[&str]] = &[
     &["verdicts"],
 ];
 
+/// Waits until a program catches SIGINT, or has ended.
+fn until_it_catches_interrupts(process: &mut Child) {
+    let status = format!("/proc/{}/status", process.id());
+    let catches = || {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        // Signal 1 is bit 0 (proc_pid_status(5)); SIGINT is signal 2.
+        mask.is_some_and(|mask| mask & 2 != 0)
+    };
+    while !catches() && process.try_wait().expect("a child of ours").is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// A single SIGINT ends every subject within seconds, at any moment, and nothing is left behind.
 #[test]
 fn one_interrupt_ends_a_subject_and_leaves_nothing() {
     for (index, arguments) in LONG.iter().enumerate() {
         let folder = tempfile::tempdir().expect("a folder");
-        let process = Command::new(env!("CARGO_BIN_EXE_brunt-bench"))
+        let mut process = Command::new(env!("CARGO_BIN_EXE_brunt-bench"))
             .args(*arguments)
             .env("TMPDIR", folder.path())
             .stdin(Stdio::null())
@@ -60,6 +75,7 @@ fn one_interrupt_ends_a_subject_and_leaves_nothing() {
             .stderr(Stdio::piped())
             .spawn()
             .expect("brunt-bench starts");
+        until_it_catches_interrupts(&mut process);
         std::thread::sleep(Duration::from_millis(100 + 300 * index as u64));
         let begin = Instant::now();
         let id = process.id();
@@ -88,6 +104,6 @@ fn one_interrupt_ends_a_subject_and_leaves_nothing() {
         );
         assert!(said.contains("interrupted"), "{arguments:?}: {said}");
         // Two seconds of patience, plus time for an otherwise busy machine.
-        assert!(took < Duration::from_secs(15), "{arguments:?}: {took:?}");
+        assert!(took < Duration::from_secs(60), "{arguments:?}: {took:?}");
     }
 }

@@ -66,6 +66,8 @@ mod tests {
         let start = std::time::Instant::now();
         let mut count = OffCore::of_this_thread();
         let waited: u64 = (0..100).map(|_| count.waited_nanos()).sum();
-        assert!(u128::from(waited) <= start.elapsed().as_nanos(), "{waited}");
+        // The kernel measures waits with another clock, which may be slightly faster.
+        let limit = start.elapsed().mul_f64(1.1);
+        assert!(u128::from(waited) <= limit.as_nanos(), "{waited}");
     }
 }

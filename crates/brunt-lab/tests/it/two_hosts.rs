@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use brunt_core::Clock;
 use brunt_lab::link::Settings;
@@ -51,6 +51,18 @@ pub fn of(text: &str) -> Settings {
     settings
 }
 
+/// Waits for a condition; returns whether it became true.
+pub fn becomes_true(holds: impl Fn() -> bool) -> bool {
+    let begin = Instant::now();
+    while !holds() {
+        if begin.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
 /// Two connected UDP sockets.
 pub fn pair(a: &Host, b: &Host) -> (UdpSocket, UdpSocket) {
     let [first, second] = [a, b].map(|host| {
@@ -62,6 +74,14 @@ pub fn pair(a: &Host, b: &Host) -> (UdpSocket, UdpSocket) {
     first.connect(addresses[1]).unwrap();
     second.connect(addresses[0]).unwrap();
     (first, second)
+}
+
+/// Whether a packet sent between these two sockets arrives. If `expected`, it may take any time.
+pub fn arrives(from: &UdpSocket, to: &UdpSocket, expected: bool) -> bool {
+    let wait = if expected { PATIENCE } else { LOST };
+    to.set_read_timeout(Some(wait)).unwrap();
+    from.send(b"probe").unwrap();
+    to.recv(&mut [0; 16]).is_ok()
 }
 
 /// An open connection between two hosts: the first host's end, then the second's.

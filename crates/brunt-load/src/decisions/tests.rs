@@ -191,7 +191,7 @@ fn what_a_load_cannot_do_is_refused_by_type() {
 fn a_depth_search_finds_the_servers_of_an_array() {
     let mut said = String::new();
     // Additional delays on a busy machine matter less when the base delay is longer.
-    for slower in [1, 2, 4, 8, 16] {
+    for slower in [1, 2, 4, 8, 16, 16, 16] {
         let url = format!("memory:16MiB?delay=const:{}ms,servers=4", 2 * slower);
         let search = Search {
             max: 64,
@@ -303,16 +303,15 @@ fn a_rate_search_ends_at_what_the_device_can_do() {
         )
         .unwrap()
     };
-    let found = search(Duration::from_millis(100));
     // Fifty requests per second is the maximum for one server with 20 ms; in a short trial at a higher rate, the
-    // queue stays short.
-    assert!(
-        found
-            .rate_found
-            .is_some_and(|rate| (20.0..200.0).contains(&rate)),
-        "{:?}",
-        found.rate_found
-    );
+    // queue stays short. If the machine pauses during a trial, even the lowest rate is too high, so this tries again.
+    let mut found = Vec::new();
+    let is_found = (0..20).any(|_| {
+        let rate = search(Duration::from_millis(100)).rate_found;
+        found.push(rate);
+        rate.is_some_and(|rate| (20.0..200.0).contains(&rate))
+    });
+    assert!(is_found, "{found:?}");
     let none = search(Duration::from_millis(1));
     assert!(none.rate_found.is_none() && none.outcome.figures.completed() > 0 && none.trial > 0);
 }

@@ -109,7 +109,7 @@ fn a_restart_is_survived_with_nfs41() {
     let Some(server) = Server::within("ganesha41::a_restart_is_survived_with_nfs41") else {
         return;
     };
-    let url = server.url41("disk", "create=yes&size=8MiB&timeout=3s&reconnect=30s");
+    let url = server.url41("disk", "create=yes&size=8MiB&timeout=3s&reconnect=120s");
     a_restart_is_survived(server, &url);
 }
 

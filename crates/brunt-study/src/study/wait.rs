@@ -163,12 +163,17 @@ mod tests {
 
     #[test]
     fn a_condition_that_never_holds_ends_the_wait() {
-        let check = |script: &str, said: &str| {
-            let error = wait(&waiting(script, 100), &AtomicBool::new(false)).unwrap_err();
+        let check = |condition: &WaitFor, said: &str| {
+            let error = wait(condition, &AtomicBool::new(false)).unwrap_err();
             assert!(error.to_string().contains(said), "{error}");
         };
-        check("exit 3", "exit status: 3");
-        check("exec sleep 1000", "still running");
+        // The only attempt has enough time to end, and there is none left for another.
+        let once = WaitFor {
+            every: Span(Duration::from_secs(60)),
+            ..waiting("exit 3", 60_000)
+        };
+        check(&once, "exit status: 3");
+        check(&waiting("exec sleep 1000", 100), "still running");
         let missing = WaitFor {
             command: vec!["/no/such/program".into()],
             ..waiting("", 100)

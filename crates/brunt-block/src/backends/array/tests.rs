@@ -195,11 +195,14 @@ fn url(level: &str, members: usize, spares: usize, options: &str) -> String {
 #[test]
 fn every_byte_survives_failures_and_rebuilds() {
     for (level, members) in [("raid1", 2), ("raid5", 3), ("raid5", 5)] {
-        let mut bench = Bench::new(&url(level, members, 1, ",rebuild=20MB"), 7);
+        let mut bench = Bench::new(&url(level, members, 1, ""), 7);
         assert_eq!(bench.work(50), 0);
         for slot in 0..members {
+            // Slow at first, so that the rebuild isn't over before it is seen.
+            bench.control.set_rate(50_000);
             bench.control.fail(slot).unwrap();
             assert_eq!(bench.control.status().state, ArrayState::Rebuilding);
+            bench.control.set_rate(20_000_000);
             assert_eq!(bench.work(5), 0, "{level}");
             bench.check_all();
             assert_eq!(bench.work_until_whole(), 0, "{level}");
@@ -446,7 +449,7 @@ fn a_greater_depth_shortens_the_rebuild() {
 fn a_failure_during_a_rebuild_has_the_effect_of_the_level() {
     let slow = |level: &str, members: usize| {
         let mut bench = Bench::new(
-            &url(level, members, 1, ",rebuild_rate=100kB,rebuild_depth=8"),
+            &url(level, members, 1, ",rebuild_rate=10kB,rebuild_depth=8"),
             5,
         );
         assert_eq!(bench.work(40), 0);

@@ -581,7 +581,7 @@ mod tests {
     /// A server that sends `script` regardless of its input, then only reads until the end.
     fn impostor(script: Vec<u8>) -> (String, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("tcp://{}?timeout=5s", listener.local_addr().unwrap());
+        let url = format!("tcp://{}?timeout=60s", listener.local_addr().unwrap());
         let thread = std::thread::spawn(move || {
             let (mut socket, _) = listener.accept().unwrap();
             let mut hello = [0; HEADER_BYTES];
@@ -730,7 +730,7 @@ mod tests {
             stranger.contains("not a brunt sink, or has another version"),
             "{stranger}"
         );
-        let silent = error(&url("200ms"));
+        let silent = error(&url("2s"));
         assert!(silent.contains("no greeting"), "{silent}");
         thread.join().unwrap();
     }
