@@ -25,7 +25,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 /// Runs `brunt agent clock … --json`; returns its output and its JSON object.
 fn clock(arguments: &[&str]) -> (Output, Value) {
     let output = brunt()
-        .args(["agent", "clock", "--json"])
+        .args(["agent", "clock", "--json", "--silence", "60s"])
         .args(arguments)
         .output()
         .unwrap();
@@ -95,7 +95,7 @@ fn a_clock_shift_is_measured() {
     let text = String::from_utf8(output.stdout).unwrap();
     for part in [
         "local (brunt ",
-        "wall clock  +0.",
+        "wall clock  +",
         "monotonic ",
         "drift ",
         "round trip ",
@@ -215,7 +215,7 @@ fn an_agent_ends_with_its_controller_or_its_lease() {
     let (status, _, error) = agent.end();
     assert!(status.success(), "{error}");
 
-    let mut agent = Bare::start(&["--lease", "2s"]);
+    let mut agent = Bare::start(&["--lease", "6s"]);
     agent.say(&hello);
     agent.say(&frame(&ToHost::Watch {
         name: "a".into(),
@@ -228,7 +228,7 @@ fn an_agent_ends_with_its_controller_or_its_lease() {
     drop(stdin);
     assert_eq!(status.code(), Some(1));
     assert!(
-        error.contains("no message from the controller for 2s"),
+        error.contains("no message from the controller for 6s"),
         "{error}"
     );
     let said = messages(&out);
@@ -400,6 +400,9 @@ fn a_host_behind_sshd_needs_nothing_installed() {
         "ssh:far",
         "--for",
         "300ms",
+        // The program is large, and a busy machine is slow to encrypt it.
+        "--connect-timeout",
+        "600s",
         "--ssh",
         &sshd.ssh,
         "--clock-shift-ns=-250000000",
@@ -453,9 +456,9 @@ fn neither_a_chatty_login_nor_a_failing_host_affects_the_others() {
 fn nothing_is_left_of_a_killed_controller() {
     let Some(sshd) = Sshd::new("") else { return };
     let mut controller = brunt()
-        .args([
-            "agent", "clock", "ssh:far", "--for", "1h", "--ssh", &sshd.ssh,
-        ])
+        .args(["agent", "clock", "ssh:far", "--for", "1h"])
+        .args(["--connect-timeout", "600s", "--silence", "60s"])
+        .args(["--ssh", &sshd.ssh])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -501,9 +504,11 @@ fn samples_of_hosts_are_on_one_timeline() {
         "local",
         "ssh:far",
         "--for",
-        "500ms",
+        "5s",
         "--only",
         "cpu,memory",
+        "--silence",
+        "60s",
         "--clock-shift-ns=900000000000",
         "--ssh",
         &here,
@@ -540,15 +545,19 @@ fn samples_of_hosts_are_on_one_timeline() {
         }
     }
     let output = brunt()
-        .args(["probe", "local", "--for", "1s", "--interval", "100ms"])
+        .args(["probe", "local", "--for", "5s", "--interval", "100ms"])
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
-        !text.is_empty() && text.lines().all(|line| line.contains(" s  local  cpu ")),
+        text.lines().all(|line| line.contains(" s  local  ")),
         "{text}"
     );
-    assert!(text.contains("available "), "{text}");
+    // After a late sample, the next interval can be shorter than the kernel's unit of CPU time.
+    assert!(
+        text.contains(" s  local  cpu ") && text.contains("available "),
+        "{text}"
+    );
     for wrong in [
         &["local", "--interval", "1ms"][..],
         &["local", "--only", "gpu"],
@@ -584,9 +593,9 @@ fn a_lost_host_is_reported_and_its_samples_are_kept() {
             "ssh:far",
             "local",
             "--for",
-            "15s",
+            "20s",
             "--silence",
-            "3s",
+            "5s",
             "--only",
             "cpu",
             "--ssh",
@@ -611,7 +620,7 @@ fn a_lost_host_is_reported_and_its_samples_are_kept() {
     let [killed, frozen] = [(); 2].map(|()| TempDir::new().unwrap());
     std::thread::scope(|scope| {
         scope.spawn(|| check(&killed, "KILL", "connection ended"));
-        scope.spawn(|| check(&frozen, "STOP", "no message from it within 3s"));
+        scope.spawn(|| check(&frozen, "STOP", "no message from it within 5s"));
     });
     // The frozen agent ends when it resumes, unless the kernel has already ended it with its orphaned process group.
     let pid = std::fs::read_to_string(frozen.path().join("pid"))

@@ -16,7 +16,16 @@ use serde_json::Value;
 /// Runs `brunt agent clock` for one host; returns the exit status and the host's entry.
 fn clock(host: &str, identity: Option<PathBuf>) -> (Option<i32>, Value) {
     let mut command = brunt();
-    command.args(["agent", "clock", "--json", "--for", "100ms", host]);
+    command.args([
+        "agent",
+        "clock",
+        "--json",
+        "--for",
+        "100ms",
+        "--silence",
+        "60s",
+        host,
+    ]);
     if let Some(identity) = identity {
         command.arg("--identity").arg(identity);
     }
@@ -302,7 +311,9 @@ fn a_repeated_or_changed_record_ends_the_connection() {
             "clock",
             "--json",
             "--for",
-            "10s",
+            "600s",
+            "--silence",
+            "60s",
             &format!("agent:{address}"),
             "--identity",
         ]);

@@ -4,7 +4,7 @@
 use crate::support;
 use std::process::{Command, Stdio};
 
-use crate::support::{TempDir, alone, need, skip};
+use crate::support::{TempDir, need, skip};
 use serde_json::Value;
 
 /// Runs a script in new network namespaces: a host `a` with `a0`, a host `b` with `b0`, and in the script's own
@@ -42,6 +42,15 @@ pub fn hosts(script: &str) -> Option<String> {
             "$BRUNT" --json bridge in0 out0 "$@" >$WORK/report 2>$WORK/notes & BRIDGE=$!
             for i in $(seq 2400); do grep -q '^brunt: bridging' $WORK/notes && return; sleep .05; done
             cat $WORK/notes >&2; exit 1
+        }
+        received() { # host, interface, packets: waits until the interface has received this many
+            for i in $(seq 2400); do
+                [ $($1 awk "/$2:/ { print \$3 }" /proc/self/net/dev) -ge $3 ] && return; sleep .05
+            done
+            echo "$2 has not received $3 packets" >&2; exit 1
+        }
+        pings() { # count, size: each waits for its reply; a single ping would only wait briefly for the last ones
+            for i in $(seq $1); do A ping -c 1 -W 60 -s $2 10.9.0.2; done
         }
         end() { kill -${1:-INT} $BRIDGE; wait $BRIDGE || { cat $WORK/notes >&2; exit 1; }; cat $WORK/report; }
         "#;
@@ -200,7 +209,7 @@ fn frames_arrive_bit_for_bit() {
             nsenter -n -t $(cat $WORK/{far}.pid) "$BRUNT" --json capture -i {far}0 --plain --pcap {seen_at} >/dev/null 2>$WORK/seen & seen=$!
             for i in $(seq 2400); do grep -q '^brunt: capturing' $WORK/seen && break; sleep .05; done
             {from} "$BENCH" capture {sent_at} --replay {near}0 >/dev/null
-            sleep 1; kill -INT $seen; wait $seen || :
+            received {to} {far}0 600; sleep 1; kill -INT $seen; wait $seen || :
             end {signal}
             look in0 >$WORK/after; look out0 >>$WORK/after; cmp $WORK/before $WORK/after >&2
             "#
@@ -275,8 +284,11 @@ fn a_capture_has_both_sides() {
         {DISSECT}
         nsenter -n -t $(cat $WORK/a.pid) dumpcap -q -i a0 -w {side} >$WORK/dumpcap 2>&1 & D=$!
         for i in $(seq 2400); do [ -s {side} ] && break; sleep .05; done
+        # When the bridge or dumpcap ends, no host sends another ARP request, which only one of the files would have.
+        A sh -c 'echo 3600 >/proc/sys/net/ipv4/neigh/a0/delay_first_probe_time'
+        B sh -c 'echo 3600 >/proc/sys/net/ipv4/neigh/b0/delay_first_probe_time'
         bridge --capture {kept}
-        for size in 0 56 1400 1472 4000 8972; do A ping -c 4 -i 0.02 -W 60 -s $size 10.9.0.2 >&2; done
+        for size in 0 56 1400 1472 4000 8972; do pings 4 $size >&2; done
         end >$WORK/end
         # dumpcap writes what it has when it has a moment.
         for i in $(seq 1200); do
@@ -336,9 +348,7 @@ fn frames_that_overflow_the_ring_are_counted() {
         kill -STOP $BRIDGE
         A "$BENCH" capture {} --replay a0 --times 1000 >/dev/null
         kill -CONT $BRIDGE
-        for i in $(seq 2400); do
-            [ $(B awk '/b0:/ {{ print $3 }}' /proc/self/net/dev) -ge 32768 ] && break; sleep .05
-        done
+        received B b0 32768
         end
         "#,
         sent.display()
@@ -385,17 +395,16 @@ fn a_file_system_on_iscsi_survives_the_bridge() {
     }
 }
 
-/// By the hosts' own clocks, packets are delayed by the configured time and little more.
+/// By the hosts' own clocks, packets are delayed by at least the configured time.
 #[test]
 fn packets_are_delayed_by_the_configured_time() {
-    let _alone = alone(); // Compares times.
     if need("ping", "iputils-ping").is_none() {
         return;
     }
     let Some(text) = hosts(
         r#"
         bridge --set delay=30ms --back delay=10ms
-        A ping -c 5 -i 0.2 -s 8000 10.9.0.2
+        pings 5 8000
         end
         "#,
     ) else {
@@ -437,14 +446,14 @@ capture = "$WORK/wire.pcapng"
 url = "memory:1MiB"
 [workloads.w]
 arrival = { kind = "open", rate = 50 }
-stop = { time = "6s" }
+stop = { time = "14s" }
 [probes]
 interval = "0s"
 [[fault]]
 host = "wire"
 bridge = { delay = "400ms" }
-at = "2s"
-for = "2s"
+at = "3s"
+for = "7s"
 END
         A ping -c 1 -W 1 10.9.0.2 >&2 && { echo forwarded by nobody >&2; exit 1; }
         A ping -i 0.1 -w 3600 10.9.0.2 >$WORK/pings & PING=$!
@@ -486,7 +495,7 @@ END
         "{fault:#}"
     );
     let began = fault["start_s"].as_f64().unwrap();
-    assert!((2.0..60.0).contains(&began), "{fault:#}");
+    assert!((3.0..60.0).contains(&began), "{fault:#}");
 }
 
 /// Segments that end connections are held, released, sent again, or still held when the bridge ends, and the counts
@@ -498,7 +507,8 @@ fn held_ends_of_connections_add_up() {
         bridge --set slow_close=300ms
         B "$BRUNT" target --lun memory:1MiB --portal 10.9.0.2:3260 >$WORK/portal 2>/dev/null & echo $! >$WORK/t.pid
         for i in $(seq 2400); do grep -q 10.9.0.2 $WORK/portal && break; sleep .05; done
-        for i in 1 2 3; do A "$BRUNT" io info iscsi://10.9.0.2:3260/iqn.2026-11.io.brunt:t0/0 >&2; done
+        # The bridge may end before it reads the last segment, but not before it reads those of earlier connections.
+        for i in 1 2 3 4; do A "$BRUNT" io info iscsi://10.9.0.2:3260/iqn.2026-11.io.brunt:t0/0 >&2; done
         end
         "#,
     ) else {
@@ -529,7 +539,7 @@ fn frames_refused_by_the_outgoing_interface_are_counted() {
     };
     std::fs::write(
         &sent,
-        pcap(&[frame(1514), frame(9014), frame(60), frame(1515)]),
+        pcap(&[frame(1514), frame(9014), frame(1515), frame(60)]),
     )
     .expect("a file");
     let script = format!(
@@ -538,7 +548,8 @@ fn frames_refused_by_the_outgoing_interface_are_counted() {
         A ip link set a0 arp off; B ip link set b0 arp off
         bridge; grep -q 'set the same MTU on both' $WORK/notes
         A "$BENCH" capture {} --replay a0 >/dev/null
-        sleep 1; end
+        # When the last frame has arrived, the bridge has handled those before it.
+        received B b0 2; end
         "#,
         sent.display()
     );
@@ -567,6 +578,8 @@ fn a_running_bridge_can_be_changed() {
     let Some(text) = hosts(&format!(
         r#"
         rtt() {{ A ping -c 1 -W 60 10.9.0.2 | sed -n 's/.*time=\([0-9]*\).*/\1/p'; }}
+        # A reply can be late at any time, but with the earlier delay, no reply would be early.
+        prompt() {{ for i in $(seq 100); do [ $(rtt) -lt 200 ] && return; done; return 1; }}
         set_() {{ "$BRUNT" --json bridge set "$@" >$WORK/changed 2>$WORK/refused; }}
         refused() {{ words=$1; shift; set_ "$@" && exit 1; grep -q "$words" $WORK/refused || {{ cat $WORK/refused >&2; exit 1; }}; }}
         refused 'no running bridge' delay=1ms
@@ -575,7 +588,7 @@ fn a_running_bridge_can_be_changed() {
         A ping -c 1 -W 60 10.9.0.2 >&2
         set_ delay=100ms; [ $(rtt) -ge 200 ]
         set_ in0-out0 delay=300ms --from out0; [ $(rtt) -ge 400 ]
-        set_ --restore loss=0; [ $(rtt) -lt 200 ]
+        set_ --restore loss=0; prompt
         refused 'did you mean delay?' dely=1ms
         refused 'already has these settings' --restore
         refused "is not one of the bridge's interfaces, in0 and out0" delay=1ms --from eth7

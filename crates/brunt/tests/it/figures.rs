@@ -122,11 +122,11 @@ fn transports_are_tabulated() {
         [workloads.sequential-read]
         sequential = 1.0
         queue_depth = 8
-        stop = { time = "300ms" }
+        stop = { time = "2s" }
         [workloads.half-random]
         read = 0.5
         queue_depth = 8
-        stop = { time = "300ms" }
+        stop = { time = "2s" }
         [sweep]
         block_size = ["16k"]
     "#;

@@ -53,7 +53,9 @@ fn hosts_are_recorded_with_and_without_workers() {
         + &host_by_agent(certificates.path(), "array", &agent);
     let text = format!(
         "host_silence = \"60s\"\n{hosts}\n{}\n[probes]\ninterval = \"100ms\"\nprocesses = [\"{program}\", \"never-there\"]\n",
-        WORKLOAD.replace("[workloads.w]", "[workloads.w]\nhosts = [\"worker\"]")
+        WORKLOAD
+            .replace("[workloads.w]", "[workloads.w]\nhosts = [\"worker\"]")
+            .replace("\"2s\"", "\"5s\"")
     );
     let (output, run, said) = run(folder.path(), &text);
     sleeper.kill().unwrap();
@@ -65,7 +67,7 @@ fn hosts_are_recorded_with_and_without_workers() {
         let of = |key: &str| counts[key].as_u64().unwrap();
         // A busy machine misses some samples, which are counted.
         assert!(
-            of("samples") >= 1 && of("samples") + of("missed") >= 18,
+            of("samples") >= 1 && of("samples") + of("missed") >= 45,
             "{counts:#}"
         );
         assert!(
@@ -141,7 +143,7 @@ fn losing_a_host_without_workers_does_not_end_the_run() {
     let text = format!(
         "host_silence = \"60s\"\n{}{}[probes]\ninterval = \"50ms\"\nonly = [\"memory\"]\n",
         host_by_ssh(folder.path(), "array", 0),
-        WORKLOAD.replace("\"2s\"", "\"4s\"")
+        WORKLOAD.replace("\"2s\"", "\"8s\"")
     );
     let at = folder.path().to_path_buf();
     let killer = std::thread::spawn(move || {

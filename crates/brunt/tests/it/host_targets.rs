@@ -100,8 +100,8 @@ fn hosts_serve_targets_to_each_other() {
          [targets.disk]\nserve = [\"memory:8MiB\", \"memory:4MiB\"]\nlun = 1\nhost = \"array\"\n\
          [targets.net]\nserve = \"tcp\"\nhost = \"array\"\n\
          [targets.second]\nserve = \"memory:8MiB\"\nhost = \"other\"\nworkloads = [\"there\"]\n\
-         [workloads.here]\nread = 0.5\nstop = {{ time = \"500ms\" }}\n\
-         [workloads.there]\nread = 0.5\nhosts = [\"client\"]\nstop = {{ time = \"500ms\" }}\n\
+         [workloads.here]\nread = 0.5\nstop = {{ time = \"2s\" }}\n\
+         [workloads.there]\nread = 0.5\nhosts = [\"client\"]\nstop = {{ time = \"2s\" }}\n\
          [probes]\ninterval = \"50ms\"\n",
         host_by_agent(certificates.path(), "client", &client),
         host_by_agent(certificates.path(), "array", &array),

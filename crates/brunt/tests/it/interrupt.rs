@@ -119,7 +119,7 @@ fn an_interrupt_at_any_moment_keeps_every_finished_run() {
         ("ramp-up", "memory:16MiB", 3, format!("ramp_up = {{ time = \"1h\" }}\n{hour}")),
         ("choosing a ring", "memory:16MiB", 1, format!("ring = \"auto\"\n{hour}")),
         ("within", "memory:16MiB?delay=const:1ms", 3, hour.into()),
-        ("between", "memory:16MiB", 1000, "stop = { requests = 1 }".into()),
+        ("between", "memory:16MiB?delay=const:2ms", 1000, "stop = { requests = 1 }".into()),
         (
             "search",
             "memory:16MiB?delay=const:1ms,servers=1",
@@ -178,7 +178,12 @@ fn a_kill_at_any_moment_keeps_every_finished_run() {
     println!("seed {seed}");
     let mut random = Random::new(seed);
     for round in 0..3 {
-        let text = experiment("memory:16MiB", 1000, "stop = { requests = 1 }");
+        // With the delay, 1000 runs take much longer than the pauses of a busy machine.
+        let text = experiment(
+            "memory:16MiB?delay=const:5ms",
+            1000,
+            "stop = { requests = 1 }",
+        );
         let mut run = Run::start(&format!("kill-{round}"), &text);
         let (log, results) = (run.results().join("runs.jsonl"), run.results());
         // The first line is a header.
@@ -227,7 +232,7 @@ fn a_second_interrupt_does_not_wait_for_the_device() {
     let more = "queue_depth = 4\ndrain = \"1h\"\nstop = { time = \"1h\" }";
     // A run that is interrupted before its first request has nothing to wait for and ends at once, with status 1; in
     // that case, try again with a later interrupt.
-    for pause_ms in [50, 250, 1000, 5000] {
+    for pause_ms in [50, 250, 1000, 5000, 20_000] {
         let mut run = Run::start("twice", &experiment("memory:16MiB?delay=const:1h", 3, more));
         std::thread::sleep(Duration::from_millis(pause_ms));
         let status = wait_for(|| {
@@ -322,12 +327,19 @@ fn assert_ends_by_hangup(run: &mut Run) {
 #[test]
 fn an_interrupt_ends_the_wait_for_the_last_completions() {
     let more = "queue_depth = 4\ndrain = \"1h\"\nstop = { requests = 8 }";
-    let mut run = Run::start("drain", &experiment("memory:16MiB?delay=const:1h", 1, more));
     // Long enough to reach the drain on most machines; on others, the interrupt comes earlier and still ends the run.
-    std::thread::sleep(Duration::from_millis(500));
-    run.interrupt();
-    assert_eq!(run.end().code(), Some(1));
-    assert_eq!(runs(&summary(&run.results()))[0]["stopped"], "interrupted");
+    // If it comes before the run has begun, try again with a later interrupt.
+    for pause_ms in [500, 2000, 10_000] {
+        let mut run = Run::start("drain", &experiment("memory:16MiB?delay=const:1h", 1, more));
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        run.interrupt();
+        assert_eq!(run.end().code(), Some(1));
+        if let Some(made) = runs(&summary(&run.results())).first() {
+            assert_eq!(made["stopped"], "interrupted");
+            return;
+        }
+    }
+    panic!("no run had begun");
 }
 
 /// `--detach` prints the process and the folder, and returns. The experiment continues in its own session, with its
@@ -361,7 +373,11 @@ fn a_detached_run_continues_in_its_own_session() {
     assert_eq!(session, Some(pid.to_string().as_str()), "{stat}");
     kill_process(Pid::from_raw(pid).expect("above zero"), Signal::TERM).expect("it goes on");
     let results = folder.path().join("results");
-    wait_for(|| (summary(&results)["trouble"] == "interrupted").then_some(()));
+    wait_for(|| {
+        let text = std::fs::read_to_string(results.join("summary.json")).ok()?;
+        let found: Value = serde_json::from_str(&text).ok()?;
+        (found["trouble"] == "interrupted").then_some(())
+    });
     let printed = results.join("output.txt");
     wait_for(|| {
         std::fs::read_to_string(&printed)

@@ -38,7 +38,7 @@ host = "server"
 [workloads.reads]
 read = 1.0
 queue_depth = 4
-stop = { time = "TIME" }
+stop = { STOP }
 "#;
 
 /// One fault of each kind that could be left behind: a CPU hog, locked memory, a target that is frozen or was just
@@ -67,9 +67,9 @@ at = "100ms"
 "#;
 
 /// If the mark ends with [`BY_AGENT`], an agent on the client host issues the requests.
-fn start(folder: &Path, mark: &str, time: &str, faults: &str) -> Child {
+fn start(folder: &Path, mark: &str, stop: &str, faults: &str) -> Child {
     let file = folder.join(format!("{mark}.toml"));
-    let text = EXPERIMENT.replace("TIME", time) + faults;
+    let text = EXPERIMENT.replace("STOP", stop) + faults;
     let text = match mark.ends_with(BY_AGENT) {
         true => text.replace("queue_depth = 4", "queue_depth = 4\nhosts = [\"client\"]"),
         false => text,
@@ -103,17 +103,13 @@ fn remains(mark: &str) -> Vec<(u32, String)> {
         .collect()
 }
 
-/// The number of processes once it has been stable for a while, because the process that starts a lab ends after the
-/// lab is up.
-fn settled(mark: &str) -> usize {
-    let (mut count, mut same) = (remains(mark).len(), 0);
-    while same < 20 {
-        std::thread::sleep(Duration::from_millis(25));
-        let now = remains(mark).len();
-        same = if now == count { same + 1 } else { 0 };
-        count = now;
-    }
-    count
+/// The processes of a command with these words, including the one that runs it in the lab.
+fn running(mark: &str, words: &str) -> Vec<String> {
+    remains(mark)
+        .into_iter()
+        .map(|(pid, _)| support::words_of(pid).join(" "))
+        .filter(|line| line.contains(words))
+        .collect()
 }
 
 /// Whether a run is possible here; if not, prints why.
@@ -121,7 +117,7 @@ fn may_run(folder: &Path) -> bool {
     let child = start(
         folder,
         &format!("whole-{}", std::process::id()),
-        "200ms",
+        "requests = 40",
         "",
     );
     let output = child.wait_with_output().unwrap();
@@ -162,8 +158,13 @@ fn killed_runs_leave_nothing_behind() {
                     let by = if kill % 4 >= 2 { BY_AGENT } else { "" };
                     let mark = format!("kill-{}-{lane}-{kill}{by}", std::process::id());
                     let moment = Duration::from_micros(random.below(900_000));
-                    // Every second run is killed once all its processes exist, however long that takes here.
+                    // Every second run is killed once all its processes exist, however long that takes here; in one
+                    // lane, at once, because a fault that fails on a busy machine ends its run.
                     let whole = kill % 2 == 1;
+                    let moment = match whole && lane == 0 {
+                        true => Duration::ZERO,
+                        false => moment,
+                    };
                     let seen = kill_at(folder, &mark, moment, whole, random.chance(0.3));
                     most.fetch_max(seen, std::sync::atomic::Ordering::Relaxed);
                 }
@@ -185,7 +186,7 @@ fn an_external_command_runs_on_a_host_of_the_lab() {
         return;
     }
     let file = folder.path().join("far.toml");
-    fs::write(&file, EXPERIMENT.replace("TIME", "1s")).unwrap();
+    fs::write(&file, EXPERIMENT.replace("STOP", "time = \"1s\"")).unwrap();
     let brunt = env!("CARGO_BIN_EXE_brunt");
     let script = format!(
         "{brunt} --json io read \"$BRUNT_TARGET_REMOTE\" --bs 4k --depth 1 --count 3; exit 7"
@@ -217,18 +218,29 @@ fn an_external_command_runs_on_a_host_of_the_lab() {
 /// Starts a run, kills it after `moment` (if `whole`, counted from when all its processes exist), and waits until
 /// nothing is left; returns the number of processes of the run.
 fn kill_at(folder: &Path, mark: &str, moment: Duration, whole: bool, inner: bool) -> usize {
-    let mut child = start(folder, mark, "10m", FAULTS);
-    let since = Instant::now();
-    while whole && remains(mark).len() < WHOLE {
+    let mut child = start(folder, mark, "time = \"10m\"", FAULTS);
+    let (since, mut attempt) = (Instant::now(), 0);
+    let mut seen = remains(mark).len();
+    while whole && seen < WHOLE {
         assert!(
             since.elapsed() < PATIENCE,
             "{mark}: no target after {PATIENCE:?}"
         );
+        // A fault that fails on a busy machine has ended the run before its processes were seen.
+        if child.try_wait().unwrap().is_some() {
+            attempt += 1;
+            let another = folder.join(format!("{mark}-{attempt}"));
+            fs::create_dir(&another).unwrap();
+            child = start(&another, mark, "time = \"10m\"", FAULTS);
+        }
         std::thread::sleep(Duration::from_millis(5));
+        seen = remains(mark).len();
     }
-    std::thread::sleep(moment);
+    if !moment.is_zero() {
+        std::thread::sleep(moment);
+        seen = remains(mark).len();
+    }
     let outer = child.id();
-    let seen = remains(mark).len();
     let victim = match inner {
         // Any process but the outer one: the first process in the namespaces, or a target.
         true => remains(mark)
@@ -306,7 +318,7 @@ fn a_lab_runs_commands_until_it_is_removed() {
     let _removed = Removed(folder.path());
     let lab = |words: &[&str]| lab_command(folder.path(), &mark, words).output().unwrap();
     let file = folder.path().join("far.toml");
-    fs::write(&file, EXPERIMENT.replace("TIME", "1s")).unwrap();
+    fs::write(&file, EXPERIMENT.replace("STOP", "time = \"1s\"")).unwrap();
     let file = file.to_str().unwrap();
     let output_text =
         |done: &std::process::Output| String::from_utf8_lossy(&done.stderr).into_owned();
@@ -352,8 +364,13 @@ fn a_lab_runs_commands_until_it_is_removed() {
     let slower = fastest();
     assert!(slower >= 80_000.0, "{slower}");
     set(&["far", "wan", "--restore"]);
-    let as_before = fastest();
-    assert!((60_000.0..80_000.0).contains(&as_before), "{as_before}");
+    // A busy machine can make all three round trips late, so this is repeated.
+    let mut as_before = 0.0;
+    support::eventually("the round trip is as before", 12, || {
+        as_before = fastest();
+        as_before < 80_000.0
+    });
+    assert!(as_before >= 60_000.0, "{as_before}");
     fails(
         &["set", "wan", "--restore"],
         2,
@@ -490,7 +507,7 @@ fn killed_labs_leave_nothing_behind() {
     let _removed = Removed(folder.path());
     let lab = |words: &[&str]| lab_command(folder.path(), &mark, words);
     let file = folder.path().join("far.toml");
-    fs::write(&file, EXPERIMENT.replace("TIME", "1s")).unwrap();
+    fs::write(&file, EXPERIMENT.replace("STOP", "time = \"1s\"")).unwrap();
     let up = lab(&["up", file.to_str().unwrap(), "--json"])
         .output()
         .unwrap();
@@ -518,20 +535,15 @@ fn killed_labs_leave_nothing_behind() {
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut begun).unwrap();
         child
     };
-    let before = settled(&mark);
     let mut alone = start();
-    assert_eq!(remains(&mark).len(), before + 2);
+    support::eventually("the command and its caller run", 12, || {
+        running(&mark, "sleep 1000").len() == 2
+    });
     kill(i64::from(alone.id()));
     alone.wait().unwrap();
-    let since = Instant::now();
-    while remains(&mark).len() > before {
-        assert!(
-            since.elapsed() < PATIENCE,
-            "the command outlived its caller: {:?}",
-            remains(&mark)
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    support::eventually("the command ends with its caller", 12, || {
+        running(&mark, "sleep 1000").is_empty()
+    });
     let inside = start();
     kill(pid);
     let ended = inside.wait_with_output().unwrap();

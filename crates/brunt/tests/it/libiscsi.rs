@@ -409,8 +409,8 @@ fn tests_that_need_their_own_session_pass_alone() {
         &[],
         &["--test=SCSI.ReportLUNs"],
     );
-    // Sanitizing takes eight seconds, so that resets can interrupt it; afterwards, the suite sleeps for 60.
-    let lun = "memory:64MiB,thin,removable,sanitize=8MiB";
+    // Sanitizing takes 16 seconds, so that resets can interrupt it; afterwards, the suite sleeps for 60.
+    let lun = "memory:64MiB,thin,removable,sanitize=4MiB";
     conform(
         Release::Debian12,
         "alone",

@@ -58,14 +58,15 @@ pub fn count(report: &Value, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("{name}: {report}"))
 }
 
-/// Starts a capture, waits until it captures, replays a file, stops it with Ctrl-C, and prints its report.
+/// Starts a capture, waits until it captures, replays a file, stops it with Ctrl-C, and prints its report. The rate is
+/// limited, because between two interfaces of a busy machine the kernel drops packets that come faster than it works.
 pub const CAPTURE: &str = r#"
     live() { # interface, file, options...
         local interface=$1 file=$2; shift 2
         "$BRUNT" --json capture -i $interface --plain "$@" >/tmp/report.$$ 2>/tmp/notes.$$ & local capture=$!
         for i in $(seq 2400); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
-        if [ -n "${ALSO:-}" ]; then "$BENCH" capture "$ALSO" --replay w0 >/dev/null & fi
-        "$BENCH" capture "$file" --replay ${PEER:-v0} >/tmp/sent.$$
+        if [ -n "${ALSO:-}" ]; then "$BENCH" capture "$ALSO" --replay w0 --rate 0.1 >/dev/null & fi
+        "$BENCH" capture "$file" --replay ${PEER:-v0} --rate 0.1 >/tmp/sent.$$
         [ -z "${ALSO:-}" ] || wait $!
         sleep .2; kill -INT $capture; wait $capture || { cat /tmp/notes.$$ >&2; exit 1; }
         cat /tmp/report.$$; rm -f /tmp/report.$$ /tmp/notes.$$
@@ -147,20 +148,20 @@ END
             sleep .2; kill -INT $capture; wait $capture || :
             sed -n 's/.*"packets_dropped": \([0-9]*\).*/\1/p' /tmp/report.$$; rm -f /tmp/report.$$ /tmp/notes.$$
         }}
-        for round in 1 2 3; do
-            echo $(live -i v1 --rings 2 --ring 1MiB) $(live -i v1 --rings 2 --ring 4MiB) $(live -i v1 -i w1 --ring 1MiB)
+        first= second= third=
+        for round in $(seq 20); do
+            [ "$first" = 0 ] || first=$(live -i v1 --rings 2 --ring 1MiB)
+            [ "$second" = 0 ] || second=$(live -i v1 --rings 2 --ring 4MiB)
+            [ "$third" = 0 ] || third=$(live -i v1 -i w1 --ring 1MiB)
+            echo "$first $second $third"
+            [ "$first $second $third" != '0 0 0' ] || break
         done; rm -f /tmp/send.$$"#
     );
     let Some(text) = namespace(&script) else {
         return;
     };
-    // A busy machine drops some packets; rings that are too small drop half of them in every round.
-    for which in 0..3 {
-        let dropped = text
-            .lines()
-            .filter_map(|line| line.split(' ').nth(which)?.parse().ok());
-        assert_eq!(dropped.min(), Some(0u64), "{which}: {text}");
-    }
+    // A busy machine drops some packets in some rounds; rings that are too small drop half of them in every round.
+    assert_eq!(text.lines().last(), Some("0 0 0"), "{text}");
 }
 
 /// The tables and packets that several parsers save from live traffic match that traffic. A snap length truncates the
@@ -272,7 +273,7 @@ fn packets_that_overflow_the_ring_are_counted() {
         "$BRUNT" --json capture -i v1 --plain --ring 2MiB >/tmp/report.$$ 2>/tmp/notes.$$ & capture=$!
         for i in $(seq 2400); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
         kill -STOP $capture
-        "$BENCH" capture "$DATA/nfs4-small.pcap.zst" --replay v0 --times 5 >/tmp/sent.$$
+        "$BENCH" capture "$DATA/nfs4-small.pcap.zst" --replay v0 --times 5 --rate 0.1 >/tmp/sent.$$
         kill -CONT $capture; sleep .2; kill -INT $capture; wait $capture
         cat /tmp/report.$$; cat /tmp/sent.$$; rm -f /tmp/report.$$ /tmp/notes.$$ /tmp/sent.$$
     "#;
@@ -499,7 +500,7 @@ fn on_a_terminal(keys: &str, seconds: &str) -> Option<(Vec<u8>, String)> {
         script -qfec "bash -c '$(printf %s "$inner" | sed "s/'/'\\''/g")'" typescript <keys >/dev/null & shown=$!
         exec 3>keys
         for i in $(seq 2400); do grep -aq 'capturing on' typescript && break; sleep .05; done
-        "$BENCH" capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
+        "$BENCH" capture "$DATA/nfs4-small.pcap.zst" --replay v0 --rate 0.1 >/dev/null
         # A picture with traffic, and those after it.
         for i in $(seq 2400); do grep -aq GETATTR typescript && break; sleep .05; done
         sleep {seconds}
@@ -560,7 +561,7 @@ fn the_live_view_shows_traffic_and_restores_the_terminal() {
                         .fold(rate, u64::max);
                 }
             }
-            if last.contains(&format!("packets {packets} seen")) {
+            if rate > 0 && last.contains(&format!("packets {packets} seen")) {
                 break;
             }
         }
@@ -619,10 +620,14 @@ fn metrics_are_in_prometheus_format() {
     let script = r#"
         "$BRUNT" --json capture -i v1 --plain --workers 2 --metrics 127.0.0.1:0 >/tmp/report.$$ 2>/tmp/notes.$$ & capture=$!
         for i in $(seq 2400); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
-        "$BENCH" capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
+        "$BENCH" capture "$DATA/nfs4-small.pcap.zst" --replay v0 --rate 0.1 >/dev/null
         url=$(sed -n 's/^brunt: metrics at //p' /tmp/notes.$$)
         for i in $(seq 1200); do
-            curl -sf $url >/tmp/page.$$; grep -q 'operations_total{operation="READ"} 40' /tmp/page.$$ && break; sleep .1
+            curl -sf $url >/tmp/page.$$ || :
+            grep -q 'operations_total{operation="READ"} 40' /tmp/page.$$ \
+                && grep -q 'latency_seconds_count{operation="READ"} 40' /tmp/page.$$ \
+                && grep -q '^brunt_capture_packets_total 2115$' /tmp/page.$$ && break
+            sleep .1
         done
         kill -INT $capture; wait $capture
         promtool check metrics </tmp/page.$$ >&2
@@ -652,7 +657,7 @@ fn metrics_are_in_prometheus_format() {
         40.0
     );
     assert_eq!(value("brunt_capture_packets_dropped_total"), 0.0);
-    assert!(value("brunt_capture_packets_total") > 2000.0);
+    assert_eq!(value("brunt_capture_packets_total"), 2115.0);
 }
 
 /// Without the privilege to capture, the error explains how to get it.

@@ -68,25 +68,55 @@ fn kind(frame: &Value) -> &str {
     frame["frame"].as_str().expect("its kind")
 }
 
-/// Two runs in a lab with a fault: the page is served outside the lab, shows the start and the end of the fault, and
-/// its figures for a run equal those in `summary.json`. The run ends even though a viewer is connected.
-#[test]
-fn a_run_in_a_lab_is_watched_to_its_end() {
-    let folder = TempDir::new("live-page");
-    let text = "name = \"watched\"\nrepetitions = 2\n[lab]\nhosts = [\"a\", \"b\"]\n[lab.links.wire]\n\
-                between = [\"a\", \"b\"]\nrate = \"1Gb/s\"\n[targets.disk]\nserve = \"memory:4MiB\"\nhost = \"b\"\n\
-                [workloads.mixed]\nread = 0.5\nqueue_depth = 2\ninterval = \"50ms\"\nstop = { time = \"3s\" }\n\
-                [[fault]]\nname = \"far\"\nlink = \"wire\"\nset = { delay = \"20ms\" }\nat = \"1s\"\nfor = \"1s\"\n";
-    let mut served = match Served::start(&mut experiment(&folder, text)) {
+/// Two runs of `seconds` in a lab, with a fault for a third of that time.
+fn with_fault(seconds: u32) -> String {
+    let third = seconds / 3;
+    format!(
+        "name = \"watched\"\nrepetitions = 2\n[lab]\nhosts = [\"a\", \"b\"]\n[lab.links.wire]\n\
+         between = [\"a\", \"b\"]\nrate = \"1Gb/s\"\n[targets.disk]\nserve = \"memory:4MiB\"\nhost = \"b\"\n\
+         [workloads.mixed]\nread = 0.5\nqueue_depth = 2\ninterval = \"50ms\"\nstop = {{ time = \"{seconds}s\" }}\n\
+         [[fault]]\nname = \"far\"\nlink = \"wire\"\nset = {{ delay = \"20ms\" }}\nat = \"{third}s\"\nfor = \"{third}s\"\n"
+    )
+}
+
+/// Watches an experiment in a lab to its end: its frames, its messages, and whether it succeeded. `None`, with a
+/// message, if a lab can't be created.
+fn watch(folder: &TempDir, text: &str) -> Option<(Vec<Value>, String, bool)> {
+    let mut served = match Served::start(&mut experiment(folder, text)) {
         Ok(served) => served,
         Err(said)
             if said.contains("cannot create the namespaces") || said.contains("/dev/net/tun") =>
         {
-            return skip("user namespaces and /dev/net/tun");
+            skip("user namespaces and /dev/net/tun");
+            return None;
         }
         Err(said) => panic!("{said}"),
     };
-    let frames: Vec<Value> = served.events().collect();
+    let frames = served.events().collect();
+    let mut said = String::new();
+    served.said.read_to_string(&mut said).expect("text");
+    let went_well = served.child.wait().expect("it ends").success();
+    Some((frames, said, went_well))
+}
+
+/// Two runs in a lab with a fault: the page is served outside the lab, shows the start and the end of the fault, and
+/// its figures for a run equal those in `summary.json`. The run ends even though a viewer is connected.
+#[test]
+fn a_run_in_a_lab_is_watched_to_its_end() {
+    let mut seconds = 3;
+    let (folder, frames, said) = loop {
+        let folder = TempDir::new("live-page");
+        let Some((frames, said, went_well)) = watch(&folder, &with_fault(seconds)) else {
+            return;
+        };
+        if went_well {
+            break (folder, frames, said);
+        }
+        // On a busy machine, a fault may come too late for its run; then repeat with more time.
+        let is_late = said.contains("is invalid") || said.contains("had no visible effect");
+        assert!(is_late && seconds < 24, "{said}");
+        seconds *= 2;
+    };
     let of = |what: &str| {
         frames
             .iter()
@@ -117,10 +147,22 @@ fn a_run_in_a_lab_is_watched_to_its_end() {
         .collect();
     assert_eq!(ends.iter().filter(|end| **end).count(), 2, "{ends:?}");
     assert!(ends.contains(&false), "{ends:?}");
-    // Five intervals of 50 ms are shown as one; there are samples from both hosts and from this machine.
+    // Five intervals of 50 ms are shown as one, unless a busy machine made an interval longer.
     let stretches = of("stretch");
-    assert!((10..=26).contains(&stretches.len()), "{}", stretches.len());
-    assert!(stretches.iter().all(|one| {
+    let most = 2 * (4 * seconds as usize + 1);
+    assert!(stretches.len() <= most, "{}", stretches.len());
+    let is_of_five = |one: &&Value| {
+        let [from, to] = ["start_s", "end_s"].map(|key| one[key].as_f64().expect("a time"));
+        (0.249..0.299).contains(&(to - from))
+    };
+    assert!(stretches.iter().any(is_of_five), "{stretches:?}");
+    // With so many requests, some are of each kind.
+    let mut full = stretches
+        .iter()
+        .filter(|one| one["completed"].as_u64() >= Some(64))
+        .peekable();
+    assert!(full.peek().is_some(), "{stretches:?}");
+    assert!(full.all(|one| {
         one["kinds"]
             .as_array()
             .is_some_and(|kinds| kinds.len() == 2)
@@ -130,14 +172,12 @@ fn a_run_in_a_lab_is_watched_to_its_end() {
         .filter_map(|one| one["response"]["max_us"].as_f64())
         .fold(0.0, f64::max);
     assert!(worst >= 40_000.0, "the fault's round trip is seen: {worst}");
+    // There are samples from both hosts and from this machine.
     let hosts: std::collections::BTreeSet<&str> = of("sample")
         .iter()
         .filter_map(|sample| sample["host"].as_str())
         .collect();
     assert_eq!(hosts.into_iter().collect::<Vec<_>>(), ["a", "b", "local"]);
-    let mut said = String::new();
-    served.said.read_to_string(&mut said).expect("text");
-    assert!(served.child.wait().expect("it ends").success(), "{said}");
     // Each line of the terminal is also in the log.
     let notes: Vec<&str> = of("note")
         .iter()
@@ -257,18 +297,19 @@ fn a_replay_has_a_live_page() {
 #[test]
 fn the_cost_of_viewers_is_measured() {
     let _busy = busy(); // All viewers keep cores busy; the measured rates don't matter.
-    let mut command = support::bench();
-    command.args([
-        "--json",
-        "page",
-        "--seconds",
-        "1",
-        "--rounds",
-        "2",
-        "--viewers",
-        "3",
-    ]);
-    let output = command.output().expect("brunt");
+    let measure = |seconds: &str| {
+        let mut command = support::bench();
+        command.args(["--json", "page", "--seconds", seconds]);
+        command.args(["--rounds", "2", "--viewers", "3"]);
+        command.output().expect("brunt")
+    };
+    // On a busy machine, a run of a second may be over before its viewers have connected.
+    let mut output = measure("1");
+    for seconds in ["5", "15"] {
+        if !output.status.success() {
+            output = measure(seconds);
+        }
+    }
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");

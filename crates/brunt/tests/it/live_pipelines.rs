@@ -102,7 +102,7 @@ fn threads_run_where_they_were_told_to() {
         echo "$cpu" | sed 's/.*/"&"/'
         for wrong in "--ring-cpus 4000" "--parser-cpus node70" "--writer-cpus x --out $kept/other" \
             "--rings 2 --workers 3 --parsers ring" "--writer-cpus 0"; do
-            code=0; timeout 20 "$BRUNT" capture -i v1 $wrong >/dev/null 2>&1 || code=$?; echo $code
+            code=0; timeout 200 "$BRUNT" capture -i v1 $wrong >/dev/null 2>&1 || code=$?; echo $code
         done"#
     );
     let Some(text) = namespace(&script) else {
@@ -141,12 +141,22 @@ fn threads_run_where_they_were_told_to() {
 /// The wire benchmark accounts for every packet and labels what it has not measured; speed doesn't matter here.
 #[test]
 fn a_wire_is_measured_with_a_bare_ring_and_captures() {
-    let script = r#"
-        "$BENCH" --json capture $DATA/nfs3-small.pcap.zst --wire v0,v1 --quick --for 50ms --folder ${TMPDIR:-/tmp}"#;
-    let Some(text) = namespace(script) else {
-        return;
-    };
-    let measured = json(&text);
+    // A busy machine may send nothing in 50 ms; then repeat with more time.
+    let mut measured = Value::Null;
+    for time in ["50ms", "1s", "5s"] {
+        let script = format!(
+            r#""$BENCH" --json capture $DATA/nfs3-small.pcap.zst --wire v0,v1 --quick --for {time} --folder ${{TMPDIR:-/tmp}}"#
+        );
+        let Some(text) = namespace(&script) else {
+            return;
+        };
+        measured = json(&text);
+        let rows = measured["captures"][0]["readers"].as_array();
+        let costs = |row: &Value| row["cpu_ns_per_packet"]["reader"].as_f64() > Some(0.0);
+        if rows.is_some_and(|rows| rows.iter().all(costs)) {
+            break;
+        }
+    }
     let table = &measured["captures"][0];
     let rows = table["readers"].as_array().expect("rows");
     let named = |name: &str| rows.iter().find(|row| row["reader"] == name);

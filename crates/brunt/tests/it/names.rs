@@ -123,7 +123,7 @@ fn measurements_take_any_path() {
         assert!(printed.status.success(), "{url:?}: {printed:?}");
     }
     let measured = with("", NAMES[1], "");
-    let words = ["--json", "measure", "--time", "50ms", "--reps", "1"].map(OsStr::new);
+    let words = ["--json", "measure", "--time", "500ms", "--reps", "1"].map(OsStr::new);
     let found = brunt(&folder, &[&words[..], &[&measured]].concat());
     assert!(
         object(&found).to_string().contains("disk%FF.img"),

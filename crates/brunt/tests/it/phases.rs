@@ -104,10 +104,14 @@ fn a_condition_that_does_not_hold_ends_the_experiment_with_what_was_measured() {
     let done = run(folder.path(), &EXPERIMENT.replace("WAIT", wait), &[]);
     assert_eq!(done.status.code(), Some(1), "{done:?}");
     let said = String::from_utf8_lossy(&done.stderr);
-    assert!(
-        said.contains("phase last: false did not succeed within 50ms: exit status: 1"),
-        "{said}"
-    );
+    // On a busy machine, the last attempt may not end in time.
+    let ends = ["exit status: 1", "it was still running"];
+    let is_reason = |end: &&str| {
+        said.contains(&format!(
+            "phase last: false did not succeed within 50ms: {end}"
+        ))
+    };
+    assert!(ends.iter().any(is_reason), "{said}");
     let summary = std::fs::read(folder.path().join("results/summary.json")).expect("a summary");
     let summary: Value = serde_json::from_slice(&summary).expect("JSON");
     assert_eq!(

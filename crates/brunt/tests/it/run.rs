@@ -1,7 +1,10 @@
 //! `brunt run` and `brunt verify` as a user runs them: a file in, figures out, mistakes reported, losses found.
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output};
+
+use crate::support::{Running, eventually};
 
 fn brunt(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_brunt"))
@@ -440,7 +443,7 @@ fn a_device_with_short_requests_is_checked_and_written() {
             "blocksize-error-policy=error",
         ])
         .spawn();
-    let Ok(mut server) = server else {
+    let Ok(server) = server else {
         assert!(
             std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1"),
             "needs nbdkit"
@@ -448,12 +451,10 @@ fn a_device_with_short_requests_is_checked_and_written() {
         return println!("skipped: needs nbdkit");
     };
     let url = format!("nbd+unix:///?socket={}", socket.display());
-    for _ in 0..100 {
-        if socket.exists() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    let server = Running(server);
+    eventually("nbdkit listens", 20, || {
+        UnixStream::connect(&socket).is_ok()
+    });
     let write = |more: &[&str]| {
         brunt(&[&["io", "write", &url, "--bs", "64k", "--count", "4"], more].concat())
     };
@@ -462,8 +463,7 @@ fn a_device_with_short_requests_is_checked_and_written() {
     std::fs::write(&label, [[0; 32].as_slice(), b"ORCLDISK"].concat()).expect("a file");
     let marked = Command::new("nbdcopy").arg(&label).arg(&url).status();
     let second = write(&[]);
-    server.kill().expect("it runs");
-    server.wait().expect("it ends");
+    drop(server);
     assert!(first.status.success(), "{first:?}");
     if marked.is_ok_and(|status| status.success()) {
         let told = String::from_utf8_lossy(&second.stderr).into_owned();

@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use crate::support::{TempDir, eventually, experiment, run_within};
+use brunt_lake::read_table;
+use brunt_result::tables::intervals;
 use brunt_study::experiment::{Serve, Target};
 use brunt_study::host::{HostName, Launcher, LocalLauncher};
 use brunt_study::role::{self, serving};
@@ -96,7 +98,7 @@ fn an_error_about_a_lun_has_the_targets_message() {
 fn a_role_that_dies_invalidates_the_run() {
     let folder = TempDir::new("serve");
     let text = "name = \"x\"\n[targets.san]\nserve = \"memory:1MiB\"\noptions = \"reconnect=0\"\n\
-                [workloads.w]\nstop = { time = \"30s\" }\ndrain = \"100ms\"\n";
+                [workloads.w]\ninterval = \"50ms\"\nstop = { time = \"30s\" }\ndrain = \"100ms\"\n";
     let run = experiment(&folder, text)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -106,7 +108,13 @@ fn a_role_that_dies_invalidates_the_run() {
     eventually("the run is on its way", 20, || {
         folder.join("results/summary.json").exists()
     });
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    eventually("the load is measured", 20, || {
+        let mut rows = 0;
+        let read = read_table(&folder.join("results"), &intervals::TABLE, |batch| {
+            rows += batch.rows();
+        });
+        read.is_ok() && rows > 0
+    });
     kill_process(pid(children(run.id())[0]), Signal::KILL).expect("it is ours");
     let output = run.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr);

@@ -9,11 +9,14 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use crate::support::marked::{
-    LOAD, Marked, SHORT, STUBBORN, TARGET, assert_says, files_in, never_ready, slow, store,
+    LOAD, Marked, STUBBORN, TARGET, assert_says, files_in, never_ready, slow, store,
 };
 use crate::support::{Running, eventually, need, processes_with, run_within, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+/// A run that makes requests even if its workers begin late.
+const SHORT: &str = "stop = { requests = 1000 }\n";
 
 /// A service waits for another, with its preparation, its environment, and its log in the results; the measurement
 /// goes through it.
@@ -77,9 +80,9 @@ fn a_service_that_never_becomes_healthy_ends_the_experiment() {
     let marked = Marked::new("ill");
     marked.refused(
         "[services.ill]\ncommand = \"exec sleep 1000\"\n\
-         healthy = { command = \"exit 4\", within = \"500ms\" }\n",
+         healthy = { command = \"exit 4\", within = \"5s\" }\n",
         &[
-            "service ill is not healthy: its health command: it did not start: it was not ready within 500ms: the health \
+            "service ill is not healthy: its health command: it did not start: it was not ready within 5s: the health \
              command ended with exit status 4",
             "healthy.within",
         ],
@@ -91,7 +94,7 @@ fn a_service_that_never_becomes_healthy_ends_the_experiment() {
 fn a_service_that_never_becomes_ready_is_refused() {
     let marked = Marked::new("never");
     never_ready("", &|services, words| marked.refused(services, words));
-    let not = "service slow: it did not start: it was not ready within 500ms: ";
+    let not = "service slow: it did not start: it was not ready within 5s: ";
     let refused = |lines: &str, words: &[&str]| marked.refused(&slow(lines), words);
     refused(
         "ready = { command = \"exit 3\" }",
@@ -118,7 +121,12 @@ fn a_service_that_never_becomes_ready_is_refused() {
 #[test]
 fn a_service_that_exits_invalidates_the_run() {
     let marked = Marked::new("dies");
-    let services = "[services.weak]\ncommand = \"sleep 0.1; echo out of luck; exit 7\"\n";
+    // The summary exists as soon as the first run begins.
+    let began = marked.folder.join("results/summary.json");
+    let services = format!(
+        "[services.weak]\ncommand = \"until [ -e {} ]; do sleep 0.1; done; echo out of luck; exit 7\"\n",
+        began.display()
+    );
     // Services are checked before and after each run.
     let text = format!("{LOAD}stop = {{ time = \"2s\" }}\n{TARGET}{services}")
         .replace("repetitions = 1", "repetitions = 9");
@@ -213,8 +221,9 @@ fn a_service_that_does_not_end_is_killed() {
 fn faults_kill_and_freeze_a_service_under_load() {
     let marked = Marked::new("breaks");
     let faults = "[[fault]]\nservice = \"store\"\nkill = true\nat = \"500ms\"\nfor = \"300ms\"\n\
-         [[fault]]\nservice = \"store\"\nfreeze = true\nat = \"1500ms\"\nfor = \"300ms\"\n";
-    let load = "read = 0.5\nverify = {}\nstop = { time = \"3s\" }\n";
+         [[fault]]\nservice = \"store\"\nfreeze = true\nat = \"2500ms\"\nfor = \"3s\"\n";
+    // The second fault still works if restarting the service takes five seconds.
+    let load = "read = 0.5\nverify = {}\nstop = { time = \"8s\" }\n";
     let text = format!(
         "{}{load}{}{faults}",
         LOAD.replace("read = 1.0\n", ""),
@@ -248,7 +257,7 @@ fn faults_kill_and_freeze_a_service_under_load() {
 fn a_killed_experiment_leaves_nothing() {
     let marked = Marked::new("killed");
     let mut run = Running::start(&marked, &format!("{LOAD}{}{TARGET}", STUBBORN));
-    assert!(marked.processes().len() >= 6, "{:?}", marked.processes());
+    eventually("all services run", 30, || marked.processes().len() >= 6);
     assert_eq!(files_in(&marked.temporary()).len(), 1);
     run.send(Signal::KILL);
     marked.ends();
@@ -270,7 +279,7 @@ fn an_interrupted_experiment_leaves_nothing() {
 #[test]
 fn an_interrupt_does_not_wait_for_a_starting_service() {
     let marked = Marked::new("starting");
-    let hour = slow("ready = { line = \"never\" }").replace("500ms", "1h");
+    let hour = slow("ready = { line = \"never\" }").replace("5s", "1h");
     marked.interrupted_at_start(&format!("{LOAD}{SHORT}{TARGET}{hour}"));
 }
 
@@ -342,10 +351,13 @@ fn mounts_of_services_belong_to_their_host() {
     let elsewhere = "[services.look]\nhost = \"far\"\nafter = [\"mount\"]\nready = { line = \"seen\" }\n\
          command = \"echo $(ls -A $BRUNT_FOLDERS/mount/m | wc -l) seen; exec sleep 1000\"\n";
     let target = "[targets.disk]\nurl = \"file:{folder:mount}/m/disk.img?direct=no\"\n";
-    for (host, workers) in [("client", ""), ("near", "hosts = [\"near\"]\n")] {
+    for (host, patience, workers) in [
+        ("client", "", ""),
+        ("near", "host_silence = \"60s\"\n", "hosts = [\"near\"]\n"),
+    ] {
         let marked = Marked::new("mounts");
         let text = format!(
-            "{LOAD}{workers}{SHORT}{target}{lab}{}{elsewhere}",
+            "{patience}{LOAD}{workers}{SHORT}{target}{lab}{}{elsewhere}",
             mounted(host)
         );
         let (went_well, summary, said) = marked.run(&text);
@@ -391,7 +403,7 @@ fn services_have_private_folders() {
     let lab = "[lab]\nhosts = [\"client\", \"near\", \"far\"]\n[lab.links.wire]\nbetween = [\"client\", \"near\"]\n\
          [lab.links.other]\nbetween = [\"client\", \"far\"]\n";
     let fault = "[[fault]]\nservice = \"first\"\nkill = true\nat = \"200ms\"\nfor = \"100ms\"\n";
-    let load = "stop = { time = \"2s\" }\n";
+    let load = "stop = { time = \"5s\" }\n";
     let services = [
         one("first", "near"),
         one("second", "far"),

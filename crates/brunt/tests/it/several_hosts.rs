@@ -135,7 +135,7 @@ fn hosts_share_a_run() {
                     assert_eq!(completed, 3001, "as many as are wanted, all hosts together")
                 }
                 _ => {
-                    // Each host contributes a third of the rate; the last requests may be late.
+                    // Each host contributes a third of the rate; requests that are late count, too.
                     assert!((890..=900).contains(&completed), "{completed}");
                     assert!(
                         (0.999..1.001).contains(&measured),
@@ -382,7 +382,7 @@ fn a_lost_host_is_marked() {
         let text = format!(
             "name = \"lost\"\nrepetitions = 2\non_host_failure = \"{policy}\"\n{hosts}\n[targets.t]\nurl = \"memory:1MiB\"\n\
              [workloads.w]\narrival = {{ kind = \"open\", rate = 3000, process = \"constant\" }}\nhosts = [\"a\", \"b\", \"c\"]\n\
-             stop = {{ time = \"4s\" }}\ninterval = \"10ms\"\n"
+             stop = {{ time = \"10s\" }}\ninterval = \"10ms\"\n"
         );
         let killer = killer(folder.path(), "KILL");
         let (output, results) = run(folder.path(), "lost", &text);
@@ -441,13 +441,13 @@ fn a_lost_host_is_marked() {
         );
         if policy == "continue" {
             assert!(
-                first["measured_s"].as_f64().unwrap() > 3.9,
+                first["measured_s"].as_f64().unwrap() > 9.9,
                 "the others went on"
             );
             assert_eq!(last["hosts"][1]["lost"]["after_s"], 0.0);
             let completed = |run: &Value| run["ops"][0]["completed"].as_u64().unwrap();
             assert!(
-                (7_800..=8_000).contains(&completed(last)),
+                (19_500..=20_000).contains(&completed(last)),
                 "two thirds of the rate: {}",
                 completed(last)
             );
@@ -461,8 +461,8 @@ fn a_lost_host_is_marked() {
 fn the_spread_of_start_times_is_reported() {
     let folder = TempDir::new().unwrap();
     let hosts = host_by_ssh(folder.path(), "a", 0)
-        + &host_by_ssh(folder.path(), "b", -400_000_000)
-        + &host_by_ssh(folder.path(), "c", 500_000_000);
+        + &host_by_ssh(folder.path(), "b", -7_000_000_000)
+        + &host_by_ssh(folder.path(), "c", 500_000_000_000);
     let text = format!(
         "name = \"spread\"\nrepetitions = 1\n{hosts}\n[targets.t]\nurl = \"memory:1MiB\"\n\
          [workloads.w]\nhosts = [\"a\", \"b\", \"c\"]\nstop = {{ time = \"300ms\" }}\n"
@@ -474,10 +474,11 @@ fn the_spread_of_start_times_is_reported() {
     let summary = summary(&results);
     for host in summary["points"][0]["runs"][0]["hosts"].as_array().unwrap() {
         let [began, error] = ["began_us", "clock_error_us"].map(|key| host[key].as_f64().unwrap());
-        // Clocks are at least 400 ms apart; all hosts begin at the start time as estimated when it was sent to them.
-        assert!((-100_000.0..300_000.0).contains(&began), "{host:#}");
+        // Clocks are at least 7 s apart; all hosts begin at the start time as estimated when it was sent to them, or
+        // as soon as they get a processor.
+        assert!((-3_000_000.0..5_000_000.0).contains(&began), "{host:#}");
         assert!(
-            error < 100_000.0 && host["received_bytes"].as_u64().unwrap() > 0,
+            error < 3_000_000.0 && host["received_bytes"].as_u64().unwrap() > 0,
             "{host:#}"
         );
     }

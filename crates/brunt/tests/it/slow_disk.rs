@@ -12,7 +12,7 @@ use serde_json::Value;
 /// A service that constantly writes past the page cache, a load on a memory device, and a fault that slows the
 /// service's disk.
 const TEXT: &str = "name = \"slow disk\"\nrepetitions = 1\n[targets.here]\nurl = \"memory:1MiB\"\n\
-     [workloads.read]\nread = 1.0\nstop = { time = \"6s\" }\n\
+     [workloads.read]\nread = 1.0\nstop = { time = \"12s\" }\n\
      [services.store]\nready = { line = \"1\" }\n\
      command = \"for i in $(seq 1 1000000); do dd if=/dev/zero of=data bs=4k count=1 oflag=direct conv=notrunc 2>/dev/null; echo $i; done\"\n\
      [[fault]]\nservice = \"store\"\ndisk = { requests = 2 }\nat = \"500ms\"\nfor = \"2s\"\n";
@@ -93,7 +93,7 @@ fn a_slow_disk_is_proven_and_removed() {
 fn a_killed_experiment_leaves_no_control_group() {
     let (folder, place) = (TempDir::new("slow-disk-killed"), on_disk());
     let text = TEXT
-        .replace("6s", "1000s")
+        .replace("12s", "1000s")
         .replace("at = \"500ms\"\nfor = \"2s\"\n", "");
     let mut command = command(&folder, &text, place.path());
     let child = command

@@ -413,7 +413,7 @@ fn a_session_recovers_when_tgtd_restarts_in_a_write() {
     let url = tgt.url();
     // Writes wrap around the LUN, so that they don't finish before the kill.
     let arguments = [
-        "write", &url, "--bs", "16k", "--depth", "32", "--count", "40000", "--seed", "9",
+        "write", &url, "--bs", "16k", "--depth", "32", "--count", "120000", "--seed", "9",
     ];
     let writer = brunt(&arguments)
         .stdout(Stdio::piped())
@@ -434,7 +434,7 @@ fn a_session_recovers_when_tgtd_restarts_in_a_write() {
     assert!(written["reconnects"].as_u64().unwrap() >= 1, "{written}");
     assert_eq!(
         (&written["errors"], &written["requests"]),
-        (&0.into(), &40_000.into())
+        (&0.into(), &120_000.into())
     );
     assert_eq!(
         succeed(&["verify", &url, "--bs", "256k", "--seed", "9"])["wrong_blocks"],

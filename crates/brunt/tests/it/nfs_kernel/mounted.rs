@@ -86,7 +86,9 @@ pub fn work_on_linux(server: &Server, folder: &TempDir, guest: &mut KernelGuest)
     let busy = differ.iter().filter(is_busy);
     let calls: u64 = busy.filter_map(|differ| differ["calls"].as_u64()).sum();
     assert!(differ.iter().all(|differ| is_busy(&differ)), "{differ:?}");
-    assert!((1..5).contains(&calls), "{differ:?}");
+    // They are repeated until the guest has returned its delegation, which takes seconds on a busy machine, with pauses
+    // in between.
+    assert!((1..200).contains(&calls), "{differ:?}");
 }
 
 /// Fields of the messages that tshark finds; each message's values are a list.

@@ -6,7 +6,7 @@ use brunt_lake::read_table;
 use brunt_result::tables::transfer;
 
 use super::*;
-use crate::support::hosts::{Hosts, Plan};
+use crate::support::hosts::{Hosts, Plan, until};
 use crate::support::need;
 
 /// The link that carries nothing but the measured traffic. The link's thread counts all headers, and its name sorts
@@ -140,7 +140,15 @@ fn background_traffic_is_subtracted() {
         hosts.hosts[0].address(),
     ];
     let mut ping = hosts.on("h2", &words).spawn().unwrap();
-    let (_, results) = run_there(&hosts, &experiment(&hosts, 1));
+    until("ping runs", || {
+        hosts
+            .processes(1)
+            .iter()
+            .any(|process| process.words.starts_with("ping "))
+    });
+    // Long enough that ping gets a processor in that time.
+    let text = experiment(&hosts, 1).replace("host_idle = \"300ms\"", "host_idle = \"4s\"");
+    let (_, results) = run_there(&hosts, &text);
     hosts.end();
     let _ = (ping.kill(), ping.wait());
     let summary = summary(&results);

@@ -62,7 +62,7 @@ fn jobs_run_at_once_on_hosts_and_here() {
             // The hosts of each job begin at the job's own start, whatever their clocks show.
             let began = host["began_us"].as_f64().unwrap();
             assert!(
-                (-100_000.0..5_000_000.0).contains(&began),
+                (-3_000_000.0..5_000_000.0).contains(&began),
                 "{label}: {host:#}"
             );
         }

@@ -99,7 +99,7 @@ fn a_lost_host_has_no_journal() {
     let text = format!(
         "name = \"lost\"\nrepetitions = 1\non_host_failure = \"continue\"\n{hosts}\n[targets.disk]\nurl = \"{disk}\"\n\
          [workloads.w]\nread = 0.0\narrival = {{ kind = \"open\", rate = 3000, process = \"constant\" }}\n\
-         workers = 2\nhosts = [\"a\", \"b\"]\nverify = {{ journal = \"{}\" }}\nstop = {{ time = \"4s\" }}\n",
+         workers = 2\nhosts = [\"a\", \"b\"]\nverify = {{ journal = \"{}\" }}\nstop = {{ time = \"10s\" }}\n",
         journals.display()
     );
     let killer = killer(folder.path(), "KILL");

@@ -134,16 +134,16 @@ fn faults_jobs_and_files_work_on_several_hosts_of_a_lab() {
     std::fs::create_dir(&files).unwrap();
     let text = format!(
         "{LAB}[targets.other]\nserve = \"memory:1MiB\"\nhost = \"server\"\nworkloads = []\n\
-         [workloads.w]\nread = 0.5\nhosts = [\"near\", \"far\"]\nretry = {{ count = 1000, on = \"any\" }}\n\
-         stop = {{ time = \"6s\" }}\n\
+         [workloads.w]\nread = 0.5\nhosts = [\"near\", \"far\"]\nretry = {{ count = 1000, delay = \"5ms\", on = \"any\" }}\n\
+         stop = {{ time = \"13s\" }}\n\
          [workloads.short]\nhosts = [\"far\"]\nstop = {{ requests = 20 }}\n\
          [workloads.alone]\nstop = {{ requests = 30 }}\n\
          [together.both]\njobs = [{{ workload = \"short\", target = \"other\" }}, {{ workload = \"alone\", target = \"other\" }}]\n\
          [filesystems.files]\ndirectory = \"{}\"\nhosts = [\"near\", \"far\"]\nphases = [\"write-blocks\"]\nfile_size = \"1MiB\"\n\
-         [[fault]]\nname = \"slower\"\ntarget = \"disk\"\nlink = \"lan\"\nset = {{ delay = \"10ms\" }}\nat = \"300ms\"\nfor = \"600ms\"\n\
-         [[fault]]\nname = \"apart\"\ntarget = \"disk\"\npartition = [\"far\", \"server\"]\nat = \"1500ms\"\nfor = \"500ms\"\n\
-         [[fault]]\nname = \"reset\"\ntarget = \"disk\"\nreset = \"server\"\nto = \"near\"\nat = \"3s\"\nfor = \"500ms\"\n\
-         [[fault]]\nname = \"busy\"\ntarget = \"disk\"\nstorage = \"busy,p=0.5\"\nat = \"4500ms\"\nfor = \"500ms\"\n",
+         [[fault]]\nname = \"slower\"\ntarget = \"disk\"\nlink = \"lan\"\nset = {{ delay = \"10ms\" }}\nat = \"300ms\"\nfor = \"1s\"\n\
+         [[fault]]\nname = \"apart\"\ntarget = \"disk\"\npartition = [\"far\", \"server\"]\nat = \"2500ms\"\nfor = \"1s\"\n\
+         [[fault]]\nname = \"reset\"\ntarget = \"disk\"\nreset = \"server\"\nto = \"near\"\nat = \"6s\"\nfor = \"2s\"\n\
+         [[fault]]\nname = \"busy\"\ntarget = \"disk\"\nstorage = \"busy,p=0.5\"\nat = \"10s\"\nfor = \"2s\"\n",
         files.display()
     );
     let Some((output, results)) = run_in_lab(folder.path(), "faults", &text) else {
@@ -188,6 +188,8 @@ fn the_example_of_four_sites_runs() {
     let text = std::fs::read_to_string(file).unwrap();
     let text = text.replace("repetitions = 4", "repetitions = 1\nhost_silence = \"60s\"");
     let text = text.replace("name = \"Clients at four sites\"\n", "");
+    // Long enough that every client gets a processor in that time.
+    let text = text.replace("stop = { time = \"1s\" }", "stop = { time = \"4s\" }");
     let Some((output, results)) = run_in_lab(folder.path(), "sites", &text) else {
         return;
     };
@@ -361,7 +363,7 @@ fn a_lost_agent_in_a_lab_is_marked_like_a_lost_machine() {
              [workloads.w]\nhosts = [\"near\", \"far\"]\ninterval = \"10ms\"\nstop = {{ time = \"{time}\" }}\n"
         )
     };
-    for (ends, time) in [("agent", "5s"), ("experiment", "1h")] {
+    for (ends, time) in [("agent", "10s"), ("experiment", "1h")] {
         let mark = format!("{ends}-{}", std::process::id());
         let (file, out) = (
             folder.path().join(format!("{ends}.toml")),
@@ -418,7 +420,7 @@ fn a_lost_agent_in_a_lab_is_marked_like_a_lost_machine() {
             let run = &summary["points"][0]["runs"][0];
             assert_eq!(run["stopped"], "host-lost", "{said}");
             assert!(
-                run["measured_s"].as_f64().unwrap() > 4.9,
+                run["measured_s"].as_f64().unwrap() > 9.9,
                 "the other went on"
             );
             let hosts = run["hosts"].as_array().unwrap();

@@ -28,15 +28,15 @@ fn other_machines_and_hosts_of_a_lab_share_an_experiment() {
          command = \"exec {program} target --portal $BRUNT_ADDRESS:$BRUNT_PORT --lun memory:4MiB\"\n\
          [targets.served]\nurl = \"iscsi://{{address:store}}/iqn.2026-11.io.brunt:t0/0\"\nworkloads = [\"away\"]\n\
          [targets.own]\nurl = \"memory:4MiB\"\nworkloads = [\"all\"]\n\
-         [workloads.near]\nhosts = [\"client\"]\n{paced}stop = {{ requests = 50 }}\n\
-         [workloads.away]\nhosts = [\"h2\"]\n{paced}stop = {{ requests = 50 }}\n\
+         [workloads.near]\nhosts = [\"client\"]\n{paced}stop = {{ requests = 150 }}\n\
+         [workloads.away]\nhosts = [\"h2\"]\n{paced}stop = {{ requests = 150 }}\n\
          [workloads.all]\nhosts = [\"client\", \"h1\", \"h2\"]\n{paced}stop = {{ requests = 60 }}\n\
          [probes]\ninterval = \"50ms\"\nonly = [\"network\"]\n\
          [[fault]]\nname = \"full\"\nhost = \"h1\"\nmemory = \"8MiB\"\n\
          [sweep]\nlink_delay = [\"0\", \"5ms\"]\nlinks = [\"lan\"]\n",
         hosts.toml(),
         program = env!("CARGO_BIN_EXE_brunt"),
-        // Runs are long enough for samples.
+        // Runs are long enough for samples, even if the sampler waits for a processor.
         paced = "arrival = { kind = \"open\", rate = 100 }\n",
     );
     std::fs::write(hosts.folder().join("mixed.toml"), text).unwrap();
@@ -63,8 +63,8 @@ fn other_machines_and_hosts_of_a_lab_share_an_experiment() {
         let is_delayed = point["axes"]["link_delay"] == "5ms";
         // Probes omit interfaces without traffic.
         let (expected, on, with_traffic) = match point["workload"].as_str() {
-            Some("near") => (50, &["client"][..], &["client", "server"][..]),
-            Some("away") => (50, &["h2"][..], &["h1", "h2"][..]),
+            Some("near") => (150, &["client"][..], &["client", "server"][..]),
+            Some("away") => (150, &["h2"][..], &["h1", "h2"][..]),
             _ => (60, &["client", "h1", "h2"][..], NONE),
         };
         assert_eq!((completed, &names[..]), (expected, on), "{run:#}");

@@ -67,11 +67,12 @@ fn hosts_record_their_requests() {
     };
     assert_eq!(asked(&here), asked(&there));
     for (asked, [intended, sent, completed]) in there {
-        // Here, clocks are known to within a few round trips.
-        let last = ((measured_s + 0.5) * 1e9) as i64;
+        // The clocks of the hosts are known to within a few round trips, which may be slow on a busy machine, and
+        // differ from this machine's by at least 3 s.
+        let last = ((measured_s + 2.0) * 1e9) as i64;
         assert!(intended <= sent && sent <= completed, "{asked:?}");
         assert!(
-            (-50_000_000..last).contains(&intended) && completed < last,
+            (-2_000_000_000..last).contains(&intended) && completed < last,
             "{asked:?}: {intended} {completed}"
         );
     }

@@ -8,7 +8,8 @@ use super::lab::run_in_lab;
 use super::*;
 
 /// A client and two servers, each behind its own link; only the second link has a delay. Every packet on the first
-/// link goes through the link's thread, which counts all headers.
+/// link goes through the link's thread, which counts all headers. The links are quiet before and after a load, so a
+/// late reading of their counters does little harm.
 const TWO_SERVERS: &str = r#"
 repetitions = 2
 [lab]
@@ -41,14 +42,12 @@ workloads = ["write"]
 read = 1
 blocks = [{ size = "64k" }]
 queue_depth = 4
-ramp_up = { time = "100ms" }
-stop = { requests = 2000 }
+stop = { requests = 4000 }
 [workloads.write]
 read = 0
 blocks = [{ size = "64k" }]
 queue_depth = 4
-ramp_up = { time = "100ms" }
-stop = { requests = 2000 }
+stop = { requests = 4000 }
 "#;
 
 /// For a read, data and headers (at an MTU of 1500, 66 bytes for every 1448) come back once; for a write to a mirror,
@@ -134,7 +133,7 @@ fn phases_of_a_run_count_only_their_own_bytes() {
         .replace("idle = \"300ms\"\n", "");
     let text = text
         .replace("repetitions = 2", "repetitions = 1")
-        .replace("requests = 2000", "time = \"4s\"")
+        .replace("requests = 4000", "time = \"4s\"")
         .replace("queue_depth", "interval = \"100ms\"\nqueue_depth");
     let Some((output, results)) = run_in_lab(folder.path(), "parts", &format!("{text}{fault}"))
     else {
@@ -166,17 +165,18 @@ fn phases_of_a_run_count_only_their_own_bytes() {
             };
             links.as_object().unwrap().values().map(of).sum()
         };
-        // The phases add up to the whole run, except for bytes after the last interval.
-        let parts: u64 = run["phases"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|phase| bytes(&phase["links"]))
+        // The phases add up to the whole run, except for bytes after the last interval, which may be long on a busy
+        // machine.
+        let phases = run["phases"].as_array().unwrap().iter();
+        let parts: u64 = phases.clone().map(|phase| bytes(&phase["links"])).sum();
+        let covered: f64 = phases
+            .map(|phase| phase["end_s"].as_f64().unwrap() - phase["start_s"].as_f64().unwrap())
             .sum();
-        let whole = bytes(&run["links"]);
+        let share = parts as f64 / bytes(&run["links"]) as f64;
+        let least = covered / run["seconds"].as_f64().unwrap() - 0.2;
         assert!(
-            parts.abs_diff(whole) < whole / 5,
-            "{parts} of {whole}: {run:#}"
+            share > least && share < 1.2,
+            "{share}, at least {least}: {run:#}"
         );
     }
 }
