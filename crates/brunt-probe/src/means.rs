@@ -73,10 +73,11 @@ impl Means {
             }
             let dot = if key.instance.is_empty() { "" } else { "." };
             let name = format!("{}{dot}{}.{}", key.probe, key.instance, key.metric);
-            hosts.entry(key.host.to_string()).or_default().insert(
-                name,
-                self.share_of_counts(key).unwrap_or(mean.sum / mean.seconds),
-            );
+            let value = self.share_of_counts(key).unwrap_or(mean.sum / mean.seconds);
+            hosts
+                .entry(key.host.to_string())
+                .or_default()
+                .insert(name, value);
         }
         hosts
     }
@@ -88,15 +89,9 @@ impl Means {
             .iter()
             .find(|(share, ..)| *share == (&*key.probe, &*key.metric))?;
         let sum = |metric: &'static str| {
-            let metric = metric.into();
-            Some(
-                self.means
-                    .get(&Key {
-                        metric,
-                        ..key.clone()
-                    })?
-                    .sum,
-            )
+            let mut other = key.clone();
+            other.metric = metric.into();
+            self.means.get(&other).map(|mean| mean.sum)
         };
         let (part, rest) = (sum(part)?, sum(rest)?);
         (part + rest > 0.0).then(|| part / (part + rest))

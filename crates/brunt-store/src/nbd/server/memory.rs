@@ -264,14 +264,12 @@ impl Share<'_> {
         let missing_bytes =
             (state.reserved_bytes + next.bytes).saturating_sub(memory.limits.shared_bytes);
         loop {
-            let holdings = state.members.iter().map(|member| {
-                let holding = member.holding();
-                let is_alone = alone == Some(member.id);
-                let stuck_since = holding.stuck_since.filter(|_| !is_alone);
-                Holding {
-                    stuck_since,
+            let holdings = state.members.iter().map(|member| match member.holding() {
+                holding if alone == Some(member.id) => Holding {
+                    stuck_since: None,
                     ..holding
-                }
+                },
+                holding => holding,
             });
             let found = stuck::to_close(holdings, missing_bytes, memory.limits.stuck_after, now);
             let Some(index) = found else {
