@@ -211,7 +211,7 @@ impl Probing {
         }
     }
 
-    /// Samples until it is told to finish, or until the receiver is gone.
+    /// Takes samples until it receives the order to finish, or until nothing receives its samples any more.
     fn work(mut self, orders: &Receiver<ProberOrder>) {
         // Notes about missing figures are available after the first reading.
         let mut heard = self.tell_notes();

@@ -15,7 +15,7 @@ pub const NOWHERE: usize = usize::MAX;
 /// Entries considered for eviction.
 const SAMPLE: usize = 16;
 
-/// The importance of an entry, which decides what is evicted.
+/// How important an entry is: the least important entries are evicted first.
 pub trait Weight {
     /// Entries with a larger weight are kept longer.
     fn weight(&self) -> u64;

@@ -164,8 +164,8 @@ pub fn layouts() -> Vec<LakeLayout> {
 /// Compacts the trace or lake in `root`, even while a capture writes to it.
 ///
 /// # Errors
-/// There is no trace in `root`, or reading or writing fails. Versions committed before remain, and the next call
-/// continues from there.
+/// There is no trace in `root`, or reading or writing fails. Versions that are already committed remain, and the next
+/// call continues from them.
 pub fn compact(root: &Path, options: &GatherOptions) -> Result<Gathered, GatherError> {
     notes(root)?;
     let mut compaction = begin(root, root, options)?;

@@ -8,7 +8,7 @@ const MS: f64 = 1e6;
 struct Pair {
     offset: f64,
     rate: f64,
-    /// How the rate changes over time: a slow oscillation, within what is assumed about quartz.
+    /// Amplitude of a slow oscillation of the rate, within the limits assumed for quartz clocks.
     swing: f64,
     /// The minimum delay in each direction, and the mean queueing delay.
     delay: [f64; 2],

@@ -241,7 +241,7 @@ impl ResultWriter {
         profiles::append(stacks, times, info, run);
     }
 
-    /// Writes what was held until the run's end, whether or not the end was reported (it isn't for an invalid run).
+    /// Writes the rows that are only known at the end of a run, even if the end was not reported, as for an invalid run.
     fn end_run(&mut self) {
         // If the run ended before its start, times count from when it was prepared.
         if let Some(Run {

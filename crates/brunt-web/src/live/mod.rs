@@ -178,7 +178,7 @@ impl LivePage {
         let Some(thread) = self.thread.take() else {
             return;
         };
-        // A full channel soon has space again: the feed is processing what was sent before.
+        // If the channel is full, this waits only until the feed has processed an earlier message.
         let _ = self.feed.send(FeedMessage::Closes(ending));
         let _ = thread.join();
         match self.outlet.take() {

@@ -63,9 +63,9 @@ pub struct KeepArgs {
     )]
     anonymize: Option<PathBuf>,
 
-    /// Move each completed part to this address in an object store, compare the copy, and delete the part here. The
-    /// capture never waits for the store; while there is no connection, parts stay here. Needs a build with support
-    /// for object stores (docs/object-stores.md).
+    /// Upload each completed part to this address in an object store, verify the copy, and delete the local part. The
+    /// capture never waits for the store: without a connection, parts stay in the local folder. Needs a build with
+    /// support for object stores (docs/object-stores.md).
     #[arg(long, value_name = "s3://BUCKET/PREFIX", requires = "out")]
     to: Option<String>,
 

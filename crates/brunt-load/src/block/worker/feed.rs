@@ -15,8 +15,7 @@ pub(super) struct Feed<S> {
     /// Index of a request that has to complete before another one is due.
     waits_for: Option<u64>,
     ended: bool,
-    /// Whether the sequence is no longer asked for requests, because it has ended or its last request is still kept
-    /// here.
+    /// Whether to stop taking requests from the sequence: it has ended, or its last request is still kept here.
     asks_no_more: bool,
 }
 
