@@ -457,11 +457,7 @@ fn faults_of_a_remote_target_are_proven_and_removed() {
         );
         let (output, summary, words) = run(folder.path(), &text);
         said = words;
-        if !output.status.success() {
-            assert!(
-                said.contains("the run is invalid") || said.contains("had no visible effect"),
-                "{said}"
-            );
+        if !support::was_in_time(output.status.success(), &said) {
             continue;
         }
         let faults = summary["points"][0]["runs"][0]["faults"]

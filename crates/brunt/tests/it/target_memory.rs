@@ -6,9 +6,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::raw::{Raw, rw10};
-use crate::stall::processor_ticks;
 use crate::support::hosts::signal;
-use crate::support::{TARGET_NAME, Target, TempDir, brunt, eventually};
+use crate::support::{TARGET_NAME, Target, TempDir, brunt, eventually, processor_ticks};
 use brunt_wire::scsi::sense::ScsiStatus;
 
 const READ_10: u8 = 0x28;

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::processor_ticks;
 use brunt_block::{Backend, Buf, DeviceError, Op, Request, Ring, RingConfig, open_url_with};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -108,17 +109,6 @@ impl Tgt {
     fn kill(&mut self) {
         self.daemon.kill().unwrap();
         self.daemon.wait().unwrap();
-    }
-
-    /// Processor time of the daemon, in the kernel's ticks of 10 ms.
-    fn processor_ticks(&self) -> u64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.daemon.id())).unwrap();
-        // The process's name is in parentheses and may contain anything.
-        let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11);
-        fields
-            .take(2)
-            .map(|ticks| ticks.parse::<u64>().unwrap())
-            .sum()
     }
 
     fn restart(&mut self) {
@@ -462,7 +452,7 @@ fn every_request_fails_when_the_target_never_comes_back() {
             "100000000",
             "--random",
         ];
-        let idle = tgt.processor_ticks();
+        let idle = processor_ticks(tgt.daemon.id());
         let reader = brunt(&arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -470,7 +460,7 @@ fn every_request_fails_when_the_target_never_comes_back() {
             .unwrap();
         // This is more processor time than a login takes, so it is reading.
         let deadline = Instant::now() + PATIENCE;
-        while tgt.processor_ticks() < idle + 10 {
+        while processor_ticks(tgt.daemon.id()) < idle + 10 {
             assert!(Instant::now() < deadline, "nothing is being read");
             std::thread::sleep(Duration::from_millis(5));
         }

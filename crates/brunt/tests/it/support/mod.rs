@@ -18,6 +18,8 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use brunt_core::ProcessStat;
+
 /// Callers give the maximum number of seconds on an otherwise idle machine. A machine that is busy, or first has to
 /// read every program from a slow disk, is allowed this many times as long. Only a failing test waits that long.
 const BUSY: u64 = 10;
@@ -381,6 +383,35 @@ pub fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "{what}: not within {seconds} s");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Whether a run with short times succeeded. If a busy machine was too late for them, what the run said is printed, and
+/// it is worth repeating with longer times.
+///
+/// # Panics
+/// The run failed for another reason.
+pub fn was_in_time(succeeded: bool, said: &str) -> bool {
+    if !succeeded {
+        assert!(came_too_late(said), "{said}");
+        println!("{said}");
+    }
+    succeeded
+}
+
+/// Whether these are the messages of a run in which a fault came too late to be proven, or a link's thread didn't
+/// respond.
+pub fn came_too_late(said: &str) -> bool {
+    let known = [
+        "the run is invalid",
+        "this run is invalid",
+        "had no visible effect",
+    ];
+    known.iter().any(|words| said.contains(words))
+}
+
+/// Processor time of a process, in the kernel's ticks of 10 ms.
+pub fn processor_ticks(pid: u32) -> u64 {
+    ProcessStat::read(pid).expect("alive").ticks()
 }
 
 /// The processes with a matching variable in their environment.
